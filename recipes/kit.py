@@ -43,11 +43,13 @@ class Seen(NamedTuple):
 
     reply: ("returned", REPR), ("raised", NAME, MESSAGE), or empty when it neither returned nor raised.
     at: None when it was not stopped, or stood in no line of the recipe.
+    whole: whether it was a whole program, which exits with status 1 when it raises.
     """
 
     run: Observed
     reply: tuple[str, ...]
     at: str | None
+    whole: bool
 
     def __str__(self) -> str:
         run, where = self.run, f" at `{self.at}`" if self.at is not None else ""
@@ -138,7 +140,7 @@ class Exits(NamedTuple):
         return f"exits with status {self.status}"
 
     def met(self, seen: Seen) -> bool:
-        return not seen.reply and seen.run.status == self.status
+        return (seen.whole or not seen.reply) and seen.run.status == self.status
 
 
 End = Union[Hangs, Spins, Returns, Raises, Dies, Exits]
@@ -180,7 +182,7 @@ class Outcome(NamedTuple):
         return Choice((self,)) | other
 
     def __str__(self) -> str:
-        prints = "".join(f", prints `{text}`" for text in self.prints)
+        prints = "".join(f", prints {text!r}" for text in self.prints)
         return f"{self.end}{prints}" + (f", leaves {self.left}" if any(self.left) else "")
 
     def met(self, seen: Seen) -> bool:
@@ -432,27 +434,22 @@ def _see(recipe: Recipe, name: str, outcome: Outcome, bound: float, patience: fl
         reply = _reply(observed.answer)
         place, source = os.path.basename(recipe.path), recipe.source
     if not observed.stopped:
-        return Seen(observed, reply, None)
+        return Seen(observed, reply, None, isinstance(half, Program))
     output, _, stacks = observed.output.rpartition(supervisor.DUMP)
-    return Seen(observed._replace(output=output or stacks), reply, _innermost_line(stacks, place, source))
+    observed = observed._replace(output=output or stacks)
+    return Seen(observed, reply, _innermost_line(stacks, place, source), isinstance(half, Program))
 
 
 def _innermost_line(stacks: str, place: str, source: str) -> str | None:
     """The line of the recipe nearest to where it stands: in the main thread, or failing that in another one."""
-    found: list[list[int]] = []
-    current: list[int] = []
-    for line in stacks.splitlines():
-        if line.startswith("Current thread 0x"):  # the main one, which takes signals sent from outside
-            current = []
-            found.insert(0, current)
-        elif line.startswith("Thread 0x"):
-            current = []
-            found.append(current)
-        elif line.startswith('  File "') and f'{place}", line ' in line:
-            current.append(int(line.rpartition(", line ")[2].split()[0]))
-    numbers = [thread[0] for thread in found if thread]  # a stack begins with the innermost call
+    import re
+
+    threads = re.split(r"^(?=(?:Current thread|Thread) 0x)", stacks, flags=re.MULTILINE)
+    threads.sort(key=lambda thread: not thread.startswith("Current"))  # the main one takes signals from outside
+    frame = re.compile(rf'^  File ".*\b{re.escape(place)}", line (\d+) in ', re.MULTILINE)
+    innermost = [int(found[1]) for found in map(frame.search, threads) if found]  # a stack begins with its last call
     lines = source.splitlines()
-    return lines[numbers[0] - 1].strip() if numbers and numbers[0] <= len(lines) else None
+    return lines[innermost[0] - 1].strip() if innermost and innermost[0] <= len(lines) else None
 
 
 def _reply(answer: str) -> tuple[str, ...]:

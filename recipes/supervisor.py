@@ -275,6 +275,9 @@ class _Supervisor:
 
     def _dump_stacks(self) -> None:
         """Has Python print its stacks and die of it: `-X faulthandler` does so on SIGABRT, in a deadlock too."""
+        for process in _living():
+            if process.pid != self._leader:
+                linux.send(process, signal.SIGSTOP)  # or what it prints might come between
         os.kill(self._leader, signal.SIGABRT)  # it has not been reaped, so the number is still its own
         os.kill(self._leader, signal.SIGCONT)
         give_up = time.monotonic() + 5
