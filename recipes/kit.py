@@ -425,12 +425,12 @@ def _see(recipe: Recipe, name: str, outcome: Outcome, bound: float, patience: fl
         patience=patience if hang else 0.0,
     )
     if isinstance(half, Program):
-        observed = supervisor.finish(supervisor.start(run._replace(source=half.source)))
+        observed = supervisor.finish(supervisor.start(run._replace(files=(("program.py", half.source),))))
         reply = _traceback(observed.output) if observed.status == 1 else ()
         place, source = "program.py", half.source
     else:
-        argv = (*run.argv, recipe.path, "--function", name)
-        observed = supervisor.finish(supervisor.start(run._replace(argv=argv, reply=True)))
+        run = run._replace(argv=(*run.argv, recipe.path), arguments=("--function", name), reply=True)
+        observed = supervisor.finish(supervisor.start(run))
         reply = _reply(observed.answer)
         place, source = os.path.basename(recipe.path), recipe.source
     if not observed.stopped:

@@ -39,8 +39,9 @@ _KEPT = ("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE")  # they decide where 
 class Run(NamedTuple):
     """One program to run.
 
-    argv: the command, executable by its path. With `source`, the path of a file that holds it is added; with `reply`,
-        `--reply FILE`: what the program writes there comes back as `Observed.answer`.
+    argv: the command, executable by its path. `files` (name and text of each) are written to a directory first, and
+        the path of the first one is added, then `arguments`, and with `reply` `--reply FILE`: what the program writes
+        there comes back as `Observed.answer`.
     bound: seconds after which it is stopped as late.
     watch: whether the kernel's account is used to find out that it stands still.
     hang: whether it is expected to; then threads that wake again and again do not count as life, and a timer that
@@ -51,7 +52,8 @@ class Run(NamedTuple):
 
     argv: tuple[str, ...]
     bound: float
-    source: str | None = None
+    files: tuple[tuple[str, str], ...] = ()
+    arguments: tuple[str, ...] = ()
     reply: bool = False
     watch: bool = False
     hang: bool = False
@@ -101,9 +103,12 @@ def start(run: Run) -> Supervised:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()  # or the supervisor would hold, and write, the same text
+    unmoved = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, unmoved)  # or the child could take one in the caller's handlers
     pid = os.fork()
     if pid == 0:
         _live(run, lifeline_end, result_end)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(result_end)
     os.close(lifeline_end)
     return Supervised(pid, result, lifeline)
@@ -148,6 +153,7 @@ def _live(run: Run, lifeline: int, result: int) -> NoReturn:
         os.setsid()  # Ctrl-C in the terminal is for the parent, which then closes the lifeline
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(signum, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _keep_only(lifeline, result)
         text = json.dumps(_Supervisor(run, lifeline).observe()).encode()
         try:
@@ -274,17 +280,26 @@ class _Supervisor:
                 self._status = os.waitstatus_to_exitcode(status)
 
     def _dump_stacks(self) -> None:
-        """Has Python print its stacks and die of it: `-X faulthandler` does so on SIGABRT, in a deadlock too."""
-        for process in _living():
-            if process.pid != self._leader:
-                linux.send(process, signal.SIGSTOP)  # or what it prints might come between
-        os.kill(self._leader, signal.SIGABRT)  # it has not been reaped, so the number is still its own
+        """Has Python print its stacks and die of it: `-X faulthandler` does so on SIGABRT, in a deadlock too.
+
+        Whatever else could print is stopped first, the program before what it starts, or that would come between.
+        """
+        os.kill(self._leader, signal.SIGSTOP)  # it has not been reaped, so the number is still its own
+        self._stop_others()
+        self._drain()
+        os.kill(self._leader, signal.SIGABRT)
         os.kill(self._leader, signal.SIGCONT)
-        give_up = time.monotonic() + 5
+        give_up = time.monotonic() + 10
         while self._status is None and time.monotonic() < give_up:
+            self._stop_others()
             self._drain()
+            time.sleep(0.002)
             self._reap()
-            time.sleep(0.005)
+
+    def _stop_others(self) -> None:
+        for process in _living():
+            if process.pid != self._leader and process.state != "T" and not _is_helper(process):
+                linux.send(process, signal.SIGSTOP)
 
     def _settle(self) -> tuple[str, ...]:
         """What is left when all that was about to end has ended: a helper lives some milliseconds longer."""
@@ -328,12 +343,14 @@ class _Supervisor:
 
 
 def _command(run: Run, home: str) -> list[str]:
-    argv = list(run.argv)
-    if run.source is not None:
-        argv.append(os.path.join(home, "program.py"))
-        with open(argv[-1], "w", encoding="utf-8") as file:
-            file.write(run.source)
-    return [*argv, "--reply", os.path.join(home, "reply")] if run.reply else argv
+    folder = os.path.join(home, "p")
+    os.mkdir(folder)
+    for name, text in run.files:
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+    first = [os.path.join(folder, name) for name, _ in run.files[:1]]
+    reply = ["--reply", os.path.join(home, "reply")] if run.reply else []
+    return [*run.argv, *first, *run.arguments, *reply]
 
 
 def _spawn(argv: Sequence[str], home: str) -> tuple[int, int]:

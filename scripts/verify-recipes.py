@@ -1,0 +1,751 @@
+#!/usr/bin/env python3
+"""Prove the recipes on this Python, or on others: one line per rule.
+
+    verify-recipes.py                     every rule
+    verify-recipes.py sp thread-own       a chapter, and all rules whose id begins so
+    verify-recipes.py --python 3.9 --python 3.15 --verbose
+
+It needs nothing but Python. Each recipe runs as its reader would run it, several at once, from a copy and under a
+supervisor, so that nothing which a recipe does stays behind. Nothing is taken on trust: what a recipe declares is read
+from its source, and a recipe that reports less than it declares fails, as does a run that proves no rule at all.
+
+Exit status: 0 every rule holds, 1 one does not, 2 wrong use, 130 interrupted. SIGTERM, SIGHUP and a closed standard
+output end it by that signal, after it has cleaned up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import json
+import os
+import re
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO
+
+sys.dont_write_bytecode = True  # an installed skill stays as it was installed
+RECIPES = Path(__file__).resolve().parent.parent / "recipes"
+sys.path.insert(0, str(RECIPES))
+
+import supervisor  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator, Sequence
+    from types import FrameType
+
+CHAPTERS = ("sp", "thread", "proc", "hang", "iso")
+MODULES = ("kit", "supervisor", "linux", "run_tree", "isolated")  # in recipes/, but no rules
+KINDS = ("broken", "fixed", "check", "shows")
+CLAIMED = tuple((3, minor) for minor in range(9, 16))  # the versions that the pack claims
+TIMERS = ("setitimer", "alarm", "timerfd_create", "timerfd_settime")  # a sleeping task does not show them
+NEW_IN_STDLIB = ("annotationlib", "compression", "concurrent", "profiling", "tomllib", "zoneinfo")
+
+# -------------------------------------------------------------------------------------------- what recipes declare
+
+
+class Declared(NamedTuple):
+    """One recipe as its source has it.
+
+    functions: the line of each declared function or program, by name; floors: their floors, where they have one.
+    needs: third-party requirements, from the PEP 723 block: name, and bounds such as ((">=", (1, 2)), ("<", (2,))).
+    faults: why it cannot be a proof, whatever it does when it runs.
+    """
+
+    rule: str
+    path: Path
+    source: str
+    functions: dict[str, int]
+    needs: dict[str, tuple[tuple[str, tuple[int, ...]], ...]]
+    faults: tuple[str, ...]
+
+    @property
+    def chapter(self) -> str:
+        return self.rule.partition("-")[0]
+
+
+def find_recipes(folder: Path, stdlib: frozenset[str]) -> list[Declared]:
+    """Every rule in `folder`, in the order of the chapters."""
+    paths = [path for path in sorted(folder.glob("*.py")) if path.stem not in MODULES]
+    found = [read_recipe(path, stdlib) for path in paths]
+    known = {chapter: place for place, chapter in enumerate(CHAPTERS)}
+    return sorted(found, key=lambda recipe: (known.get(recipe.chapter, len(known)), recipe.rule))
+
+
+def read_recipe(path: Path, stdlib: frozenset[str]) -> Declared:
+    rule, source = path.stem.replace("_", "-"), path.read_text(encoding="utf-8")
+    nothing = Declared(rule, path, source, {}, {}, ())
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as error:
+        return nothing._replace(faults=(f"syntax error in line {error.lineno}: {error.msg}",))
+    try:
+        needs = read_needs(source)
+    except ValueError as error:
+        return nothing._replace(faults=(str(error),))
+    kinds = {name: kind for name, kind, _, _ in declarations(tree)}
+    faults = (
+        *text_faults(rule, ast.get_docstring(tree) or ""),
+        *kind_faults(tree, kinds),
+        *(f"imports {name}, which its PEP 723 block does not declare" for name in undeclared(tree, needs, stdlib)),
+        *(f"uses {name}: a timer that the kernel does not show makes no proof" for name in sorted(timers(tree))),
+    )
+    functions = {name: line for name, _, _, line in declarations(tree)}
+    return Declared(rule, path, source, functions, needs, faults)
+
+
+def declarations(tree: ast.Module) -> Iterator[tuple[str, str, ast.Call, int]]:
+    """Name, kind, declaring call and line of each `@broken(...) def f` and `f = broken(...)(program(...))`."""
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for call in node.decorator_list:
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in KINDS:
+                    yield node.name, call.func.id, call, node.lineno
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            call = node.value.func if isinstance(node.value, ast.Call) else node.value
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in KINDS:
+                yield node.targets[0].id, call.func.id, call, node.lineno
+
+
+def text_faults(rule: str, text: str) -> Iterator[str]:
+    claim = text.partition("\n")[0]
+    if rule.partition("-")[0] not in CHAPTERS:
+        yield f"its file's name must begin with one of {', '.join(CHAPTERS)}"
+    if not 0 < len(claim) <= 90:
+        yield f"its text must begin with a claim of at most 90 characters, not {len(claim)}"
+    for part in ("Symptom", "Look for", "Sources"):
+        if f"\n{part}: " not in text:
+            yield f"its text has no line `{part}: `"
+
+
+def kind_faults(tree: ast.Module, kinds: dict[str, str]) -> Iterator[str]:
+    if not kinds:
+        yield "declares no function"
+    elif "shows" not in kinds.values():
+        for kind in ("broken", "fixed"):
+            if kind not in kinds.values():
+                yield f"has no {kind} half"
+    broken = {ast.dump(call.args[0]): name for name, kind, call, _ in declarations(tree) if kind == "broken"}
+    for name, kind, call, _ in declarations(tree):
+        if kind == "fixed" and ast.dump(call.args[0]) in broken:
+            yield f"{broken[ast.dump(call.args[0])]} is broken and {name} is fixed, but both declare the same outcome"
+    if kinds and not any(is_main_call(node) for node in ast.walk(tree)):
+        yield "never calls main(), so that running it proves nothing"
+
+
+def is_main_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "main"
+
+
+def undeclared(tree: ast.Module, needs: Iterable[str], stdlib: frozenset[str]) -> list[str]:
+    """Modules that are imported and come neither with Python, nor with the pack, nor from a declared need."""
+    imported: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            imported.add(node.module.partition(".")[0])
+    if any(True for _ in needs):  # a distribution's name does not say what its modules are called
+        return []
+    return sorted(imported - stdlib - set(MODULES))
+
+
+def timers(tree: ast.Module) -> set[str]:
+    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return (attributes | names) & set(TIMERS)
+
+
+def read_needs(source: str) -> dict[str, tuple[tuple[str, tuple[int, ...]], ...]]:
+    """The dependencies of a PEP 723 block in the one form that is allowed: `# dependencies = ["name>=1.2,<2"]`.
+
+    Raises ValueError for a block in another form.
+    """
+    block = re.search(r"^# /// script$(.*?)^# ///$", source, re.MULTILINE | re.DOTALL)
+    if not block:
+        return {}
+    line = re.fullmatch(r"\s*# dependencies = (\[.*\])\s*", block[1])
+    if not line:
+        raise ValueError('its PEP 723 block must have one line, of the form: # dependencies = ["name>=1.2,<2"]')
+    needs = {}
+    for need in ast.literal_eval(line[1]):
+        parts = re.fullmatch(r"([A-Za-z0-9._-]+)((?:(?:>=|<|==|,)[0-9.]*)*)", need)
+        if not parts:
+            raise ValueError(f"its need {need!r} is not a name with numeric bounds, such as name>=1.2,<2")
+        bounds = re.findall(r"(>=|<|==)([0-9.]+)", parts[2])
+        needs[parts[1]] = tuple((sign, numbers(version)) for sign, version in bounds)
+    return needs
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version))
+
+
+# --------------------------------------------------------------------------------------------------- interpreters
+
+
+class Interpreter(NamedTuple):
+    """A Python to prove the rules on, as it describes itself."""
+
+    path: str
+    implementation: str
+    version: tuple[int, int, int]
+    platform: str
+    free_threaded: bool
+    stdlib: frozenset[str]
+
+    def __str__(self) -> str:
+        names = {"cpython": "CPython", "pypy": "PyPy"}
+        return f"{names.get(self.implementation, self.implementation)} {self.short}"
+
+    @property
+    def short(self) -> str:
+        return ".".join(map(str, self.version)) + ("t" if self.free_threaded else "")
+
+
+DESCRIBE = """\
+import json, sys, sysconfig
+print(json.dumps([sys.executable, sys.implementation.name, sys.version_info[:3], sys.platform,
+      bool(sysconfig.get_config_var("Py_GIL_DISABLED")), sorted(getattr(sys, "stdlib_module_names", ()))]))
+"""
+
+INSTALLED = """\
+import json, sys
+from importlib import metadata
+def version(name):
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+print(json.dumps({name: version(name) for name in sys.argv[1:]}))
+"""
+
+
+def ask(python: str, program: str, *arguments: str) -> Any:
+    """What a short program prints as JSON on that interpreter; None when it cannot be run."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    try:
+        done = subprocess.run(
+            [python, "-B", "-c", program, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="backslashreplace",
+            timeout=60,
+            check=True,
+            env=clean,
+        )
+        return json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+
+
+def describe(python: str) -> Interpreter | None:
+    described = ask(python, DESCRIBE)
+    if not described:
+        return None
+    path, implementation, version, platform, free_threaded, stdlib = described
+    return Interpreter(path, implementation, tuple(version), platform, free_threaded, frozenset(stdlib))
+
+
+def interpreter_named(name: str) -> Interpreter:
+    """The interpreter of this path, command or version ("3.12"). Raises WrongUse when there is none."""
+    path = shutil.which(name) or shutil.which(f"python{name}")
+    found = describe(path) if path else None
+    if found is None:
+        others = all_interpreters()
+        matching = [other for other in others if f"{other.short}.".startswith(f"{name}.")]
+        if not matching:
+            have = ", ".join(f"{other.short}" for other in others) or "none"
+            raise WrongUse(f"--python takes a path, a command or a version; {name!r} is none that runs. Found: {have}")
+        found = matching[-1]
+    if found.version[:2] < CLAIMED[0]:
+        raise WrongUse(f"--python takes Python 3.9 or newer; {name} is {found}")
+    return found
+
+
+def all_interpreters() -> list[Interpreter]:
+    """The CPythons, 3.9 or newer, on PATH, in pyenv's folder and where scripts/pythons.sh keeps its own; by version."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    folders += sorted(pyenv.glob("versions/*/bin"))
+    listed = [
+        path for folder in folders for path in folder.glob("python3*") if re.fullmatch(r"python3(\.\d+)?t?", path.name)
+    ]
+    listed += [Path(line) for line in listed_by_script()]
+    found: dict[str, Interpreter] = {}
+    for interpreter in filter(None, (describe(str(path)) for path in dict.fromkeys(listed))):
+        if interpreter.implementation == "cpython" and interpreter.version[:2] >= CLAIMED[0]:
+            found.setdefault(os.path.realpath(interpreter.path), interpreter)
+    return sorted(found.values(), key=lambda each: (each.version, each.free_threaded, each.path))
+
+
+def listed_by_script() -> list[str]:
+    script = Path(__file__).resolve().with_name("pythons.sh")
+    if not script.exists() or not shutil.which("bash"):
+        return []
+    done = subprocess.run(
+        ["bash", str(script)], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=300, check=True
+    )
+    return done.stdout.splitlines()
+
+
+# ------------------------------------------------------------------------------------------------------- verdicts
+
+
+class Verdict(NamedTuple):
+    """What came of one rule on one interpreter: "ok", "skip" or "fail", why, and its checks as the kit reports them."""
+
+    recipe: Declared
+    python: Interpreter
+    status: str
+    reasons: tuple[str, ...] = ()
+    checks: tuple[dict[str, Any], ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def failed(self) -> list[dict[str, Any]]:
+        return [check for check in self.checks if check["status"] == "fail"]
+
+
+class Job(NamedTuple):
+    recipe: Declared
+    python: Interpreter
+
+
+def verify(jobs: Sequence[Job], options: argparse.Namespace) -> Generator[tuple[int, Verdict], None, None]:
+    """Proves the rules, several at once; yields the number of each job with its verdict, as they are done."""
+    installed = {python: needs_met(jobs, python) for python in {job.python for job in jobs}}
+    waiting, running = deque(enumerate(jobs)), dict[int, supervisor.Supervised]()
+    ready = selectors.DefaultSelector()
+    try:
+        while waiting or running:
+            while waiting and len(running) < options.jobs:
+                number, job = waiting.popleft()
+                early = without_running(job, installed[job.python], options.require)
+                if early:
+                    yield number, early
+                    continue
+                run = supervisor.start(plan(job, options))
+                if run.done:
+                    yield number, judge(job, run.done)
+                    continue
+                running[number] = run
+                ready.register(run.result, selectors.EVENT_READ, number)
+            for key, _ in ready.select() if running else ():
+                ready.unregister(key.fd)
+                run = running.pop(key.data)
+                yield key.data, judge(jobs[key.data], supervisor.finish(run))
+    finally:
+        supervisor.abandon(running.values())
+
+
+def plan(job: Job, options: argparse.Namespace) -> supervisor.Run:
+    """The recipe runs from a copy, so that it can neither harm the original nor write bytecode beside it."""
+    modules = [job.recipe.path.with_name(f"{name}.py") for name in MODULES]
+    beside = [(path.name, path.read_text(encoding="utf-8")) for path in modules if path.exists()]
+    return supervisor.Run(
+        (job.python.path,),
+        bound=(len(job.recipe.functions) + 1) * (options.timeout + 30),
+        files=((job.recipe.path.name, job.recipe.source), *beside),
+        arguments=("--timeout", str(options.timeout)),
+        reply=True,
+    )
+
+
+def needs_met(jobs: Sequence[Job], python: Interpreter) -> dict[str, str | None]:
+    """The installed version of each third-party need on that interpreter; None for what is not installed."""
+    names = {name for job in jobs if job.python == python for name in job.recipe.needs}
+    return dict(ask(python.path, INSTALLED, *sorted(names)) or {}) if names else {}
+
+
+def without_running(job: Job, installed: dict[str, str | None], required: Sequence[str]) -> Verdict | None:
+    """The verdict on what is not run: a recipe that cannot be a proof, or one whose needs are not there."""
+    if job.recipe.faults:
+        return Verdict(*job, "fail", job.recipe.faults)
+    for name, bounds in job.recipe.needs.items():
+        version = installed.get(name)
+        if version is None or not all(within(numbers(version), *bound) for bound in bounds):
+            wanted = name + ",".join(f"{sign}{'.'.join(map(str, bound))}" for sign, bound in bounds)
+            seen = "" if version is None else f", not {version}"
+            status = "fail" if name in required else "skip"
+            return Verdict(*job, status, (f"needs {wanted}{seen} (pip install '{wanted}')",))
+    return None
+
+
+def within(version: tuple[int, ...], sign: str, bound: tuple[int, ...]) -> bool:
+    if sign == "==":
+        return version[: len(bound)] == bound
+    return version >= bound if sign == ">=" else version < bound
+
+
+def judge(job: Job, seen: supervisor.Observed) -> Verdict:
+    """Holds what a recipe reported against what its source declares, and looks at what it left behind."""
+    checks = tuple(json.loads(line) for line in seen.answer.splitlines() if line.endswith("}"))
+    reasons = [f"{check['name']}: {check['reason']}" for check in checks if check["status"] == "fail"]
+    missing = [name for name in job.recipe.functions if name not in {check["name"] for check in checks}]
+    if missing:
+        reasons.append(f"never reported: {', '.join(missing)}; {how_it_ended(seen)}")
+    elif seen.stopped or seen.status:
+        reasons.append(f"all reported, but then {how_it_ended(seen)}")
+    for kind, left in (("process", seen.processes), ("file", seen.files), ("segment of shared memory", seen.segments)):
+        reasons += [f"running it leaves a {kind}: {name}" for name in left[:5]]
+    skipped = [check["reason"] for check in checks if check["status"] == "skip"]
+    nothing_left = len(skipped) == len(checks)
+    status = "fail" if reasons else "skip" if nothing_left else "ok"
+    return Verdict(*job, status, tuple(reasons or skipped), checks, seen.seconds)
+
+
+def how_it_ended(seen: supervisor.Observed) -> str:
+    ends = {"late": f"it did not end in {seen.seconds:.0f} s", "flood": "it floods its output"}
+    status = seen.status or 0
+    ended = f"signal {-status} ended it" if status < 0 else f"it exited with status {status}"
+    words = "".join(f"\n| {line[:200]}" for line in seen.output.strip().splitlines()[-6:])
+    return ends.get(seen.stopped, ended) + words
+
+
+# --------------------------------------------------------------------------------------------------------- report
+
+
+class Report:
+    """Writes verdicts as text, each as soon as those before it are there, and a line of progress on a terminal."""
+
+    def __init__(self, jobs: Sequence[Job], options: argparse.Namespace, out: TextIO | None) -> None:
+        self._jobs, self._options, self._out = jobs, options, out
+        self._pythons = list(dict.fromkeys(job.python for job in jobs))
+        self._verdicts: dict[int, Verdict] = {}
+        self._written = 0
+        self._began = time.monotonic()
+        plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+        self._colour = not plain and out is not None and out.isatty()
+        self._progress = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        return [self._verdicts[number] for number in sorted(self._verdicts)]
+
+    def begin(self) -> None:
+        rules = len({job.recipe.rule for job in self._jobs})
+        pythons = ", ".join(str(python) for python in self._pythons)
+        self._write(f"{pythons} on {self._pythons[0].platform}, {rules} rule{'s' * (rules != 1)}")
+
+    def add(self, number: int, verdict: Verdict) -> None:
+        self._verdicts[number] = verdict
+        self.clear_progress()
+        while self._written in self._verdicts:
+            self._write("\n".join(self._lines(self._verdicts[self._written])))
+            self._written += 1
+        if self._progress and len(self._verdicts) < len(self._jobs):
+            sys.stderr.write(f"{len(self._verdicts)} of {len(self._jobs)}, last {verdict.recipe.rule}")
+            sys.stderr.flush()
+
+    def clear_progress(self) -> None:
+        if self._progress:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        if len(self._pythons) > 1:
+            self._write("\n".join(self._matrix()))
+        if self._options.floors:
+            self._write("\n".join(self._floors()))
+        count = counts(self.verdicts)
+        seconds = time.monotonic() - self._began
+        self._write(f"{count['ok']} ok, {count['skip']} skipped, {count['fail']} failed in {seconds:.1f}s")
+
+    def _lines(self, verdict: Verdict) -> Iterator[str]:
+        version = f"{verdict.python.short:<9}" if len(self._pythons) > 1 else ""
+        said = "; ".join(dict.fromkeys(verdict.reasons)) if verdict.status == "skip" else self._checks(verdict)
+        rule = f"{verdict.recipe.rule:<{self._width}}"
+        yield f"{self._paint(verdict.status)} {rule} {version}{said:<30} {verdict.seconds:.1f}s".rstrip()
+        for check in verdict.checks if self._options.verbose else ():
+            if check["status"] != "fail":
+                what = check["declared"] if check["status"] == "ok" else check["reason"]
+                seconds = f"{check['seconds']}s{', calibrated' * check['calibrated']}"
+                yield f"      {check['status']:<4} {check['kind']} {check['name']}: {what} ({seconds})"
+        if verdict.status == "fail":
+            for reason in verdict.reasons:
+                yield "      " + reason.replace("\n", "\n      ")
+            yield f"      rerun: {verdict.python.path} {display(verdict.recipe.path)}"
+            if self._options.format == "github":
+                yield from annotate(verdict)
+
+    def _checks(self, verdict: Verdict) -> str:
+        total = len(verdict.recipe.functions)
+        if verdict.status == "fail":
+            return f"{len(verdict.failed)} of {total} checks" if verdict.failed else "not proven"
+        skipped = sum(check["status"] == "skip" for check in verdict.checks)
+        calibrated = sum(check["calibrated"] for check in verdict.checks)
+        notes = (f"{skipped} skipped" if skipped else "", f"{calibrated} calibrated" if calibrated else "")
+        return ", ".join([f"{total} check{'s' * (total != 1)}", *filter(None, notes)])
+
+    def _matrix(self) -> Iterator[str]:
+        widths = [max(4, len(python.short)) for python in self._pythons]
+        yield f"\n{'':<{self._width}} " + " ".join(f"{p.short:<{w}}" for p, w in zip(self._pythons, widths))
+        found = {(verdict.recipe.rule, verdict.python): verdict.status for verdict in self.verdicts}
+        for rule in dict.fromkeys(job.recipe.rule for job in self._jobs):
+            cells = (f"{found[rule, python]:<{width}}" for python, width in zip(self._pythons, widths))
+            yield f"{rule:<{self._width}} {' '.join(cells)}".rstrip()
+
+    def _floors(self) -> Iterator[str]:
+        for verdict in self.verdicts:
+            for check in verdict.checks:
+                if check["floor"]:
+                    floor = tuple(check["floor"])
+                    here = "present" if verdict.python.version[:2] >= floor else "absent"
+                    state = here if check["status"] == "ok" else check["status"]
+                    since, python = ".".join(map(str, floor)), verdict.python.short
+                    yield f"floor {check['name']:<40} {since:<5} {state:<8} {python:<8} {verdict.recipe.rule}"
+
+    @property
+    def _width(self) -> int:
+        return max(27, *(len(job.recipe.rule) for job in self._jobs))
+
+    def _paint(self, status: str) -> str:
+        colour = {"ok": 32, "skip": 33, "fail": 31}[status]
+        return f"\x1b[{colour}m{status:<5}\x1b[0m" if self._colour else f"{status:<5}"
+
+    def _write(self, text: str) -> None:
+        if self._out is not None and text:  # None: it was closed before we began, and the exit status has to do
+            print(text, file=self._out, flush=True)
+
+
+class JsonReport(Report):
+    """The same as one JSON document at the end; no path and no host name in it, so that it can be kept as evidence."""
+
+    def begin(self) -> None:
+        pass
+
+    def add(self, number: int, verdict: Verdict) -> None:
+        self._verdicts[number] = verdict
+
+    def end(self) -> None:
+        fields = ("implementation", "version", "platform", "free_threaded")
+        document = {
+            "schema": 1,
+            "interpreters": [{field: getattr(python, field) for field in fields} for python in self._pythons],
+            "rules": [
+                {
+                    "rule": verdict.recipe.rule,
+                    "python": verdict.python.short,
+                    "status": verdict.status,
+                    "reasons": verdict.reasons,
+                    "checks": verdict.checks,
+                    "seconds": verdict.seconds,
+                }
+                for verdict in self.verdicts
+            ],
+            "summary": counts(self.verdicts),
+        }
+        self._write(json.dumps(document, indent=1))
+
+
+def counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    statuses = [verdict.status for verdict in verdicts]
+    return {status: statuses.count(status) for status in ("ok", "skip", "fail")}
+
+
+def annotate(verdict: Verdict) -> Iterator[str]:
+    """GitHub's form of an error at a line."""
+    for reason in verdict.reasons:
+        line = verdict.recipe.functions.get(reason.partition(":")[0], 1)
+        title = f"{verdict.recipe.rule} on {verdict.python}"
+        text = reason.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+        yield f"::error file={display(verdict.recipe.path)},line={line},title={title}::{text}"
+
+
+def display(path: Path) -> str:
+    """The path as one would type it here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
+
+
+# ----------------------------------------------------------------------------------------------------- command line
+
+
+class WrongUse(Exception):
+    """The caller asked for something that cannot be; the message says what was expected, seen, and what to do."""
+
+
+class Stopped(BaseException):
+    """A signal asks us to end."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rules", nargs="*", metavar="RULE", help="an id, the beginning of ids, or a chapter (all)")
+    parser.add_argument("--list", action="store_true", help="list the rules with their claims and stop")
+    parser.add_argument("--verbose", "-v", action="store_true", help="a line per check")
+    parser.add_argument("--floors", action="store_true", help="a line per version floor: present or absent here")
+    parser.add_argument("--python", action="append", default=[], metavar="NAME_OR_PATH", help="prove it there")
+    parser.add_argument("--all-pythons", action="store_true", help="prove it on every CPython that can be found")
+    parser.add_argument("--require", action="append", default=[], metavar="NEED", help="fail, not skip, without it")
+    parser.add_argument("--format", choices=("text", "json", "github"), default="text")
+    parser.add_argument("--jobs", "-j", type=positive(int), default=2 * (os.cpu_count() or 1), help="rules at once")
+    parser.add_argument("--timeout", type=positive(float), default=60.0, metavar="SECONDS", help="per function (60)")
+    parser.add_argument("--recipes", type=Path, default=RECIPES, metavar="DIR", help="where the recipes are")
+    return parser.parse_args(argv)
+
+
+def positive(kind: type[int] | type[float]) -> Any:
+    def convert(text: str) -> float:
+        value = kind(text)
+        if not 0 < value < 1_000_000:
+            raise argparse.ArgumentTypeError(f"takes a number above 0, not {text}")
+        return value
+
+    convert.__name__ = "number"  # argparse names it when the text is no number at all
+    return convert
+
+
+def select(recipes: Sequence[Declared], wanted: Sequence[str]) -> list[Declared]:
+    """Those named by id, beginning or chapter; all when none is. Raises WrongUse for a name that matches nothing."""
+    names = [name.replace("_", "-") for name in wanted]
+    for name in names:
+        if not any(recipe.rule.startswith(name) for recipe in recipes):
+            near = difflib.get_close_matches(name, [recipe.rule for recipe in recipes], n=1, cutoff=0.3)
+            hint = f"did you mean {near[0]}?" if near else "--list shows what there is"
+            raise WrongUse(f"RULE takes an id, the beginning of ids, or a chapter; {name!r} is none: {hint}")
+    exact = [recipe for recipe in recipes if recipe.rule in names]
+    begins = tuple(name for name in names if name not in {recipe.rule for recipe in exact})
+    return [recipe for recipe in recipes if not names or recipe in exact or (begins and recipe.rule.startswith(begins))]
+
+
+def choose_pythons(options: argparse.Namespace) -> list[Interpreter]:
+    if not options.all_pythons:
+        named = [interpreter_named(name) for name in options.python or [sys.executable]]
+        return list(dict.fromkeys(named))
+    found = all_interpreters()
+    missing = [version for version in CLAIMED if version not in {python.version[:2] for python in found}]
+    if missing:
+        names = ", ".join(".".join(map(str, version)) for version in missing)
+        print(f"verify-recipes.py: not found here, so not proven: Python {names}", file=sys.stderr)
+    return found
+
+
+def run(options: argparse.Namespace) -> int:
+    pythons = choose_pythons(options)
+    if not options.recipes.is_dir():
+        raise WrongUse(f"--recipes takes a directory with recipes; {options.recipes} is none")
+    known = frozenset(getattr(sys, "stdlib_module_names", ())).union(NEW_IN_STDLIB, *(p.stdlib for p in pythons))
+    recipes = find_recipes(options.recipes.resolve(), known if len(known) > 50 else known | stdlib_on_disk())
+    if not recipes:
+        raise WrongUse(f"there is no recipe in {options.recipes}: expected files such as sp_timeout_always.py")
+    chosen = select(recipes, options.rules)
+    unneeded = [need for need in options.require if not any(need in recipe.needs for recipe in chosen)]
+    if unneeded:
+        raise WrongUse(f"--require takes what a chosen rule needs; none needs {', '.join(unneeded)}")
+    if options.list:
+        for recipe in chosen:
+            claim = (ast.get_docstring(ast.parse(recipe.source)) or "").partition("\n")[0] if not recipe.faults else ""
+            print(f"{recipe.rule:<40} {claim}".rstrip())
+        return 0
+    return prove([Job(recipe, python) for recipe in chosen for python in pythons], options)
+
+
+def stdlib_on_disk() -> frozenset[str]:
+    """The same as sys.stdlib_module_names, which Python 3.9 does not have."""
+    import pkgutil
+    import sysconfig
+
+    folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
+    folders += [os.path.join(folder, "lib-dynload") for folder in folders]
+    return frozenset(module.name for module in pkgutil.iter_modules(folders)).union(sys.builtin_module_names)
+
+
+def prove(jobs: Sequence[Job], options: argparse.Namespace) -> int:
+    report = (JsonReport if options.format == "json" else Report)(jobs, options, sys.stdout)
+    report.begin()
+    proving = verify(jobs, options)
+    try:
+        for number, verdict in proving:
+            report.add(number, verdict)
+    finally:
+        report.clear_progress()
+        with no_signals():
+            proving.close()  # ends what still runs, also when we are asked to stop
+    report.end()
+    count = counts(report.verdicts)
+    return 0 if count["ok"] and not count["fail"] else 1
+
+
+class no_signals:
+    """Keeps the signals that ask us to end from interrupting the cleaning up that they have started."""
+
+    def __enter__(self) -> None:
+        self._before = {signum: signal.signal(signum, signal.SIG_IGN) for signum in ENDING}
+
+    def __exit__(self, *_: object) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+
+
+ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+def take_over_signals() -> None:
+    """Makes every request to end an exception. What our caller has set to be ignored stays ignored, except SIGCHLD:
+    a process that ignores it cannot learn the status of a child."""
+
+    def stop(signum: int, _: FrameType | None) -> NoReturn:
+        raise Stopped(signum)
+
+    for signum in ENDING:
+        if signal.getsignal(signum) is not signal.SIG_IGN:
+            signal.signal(signum, stop)
+    if hasattr(signal, "SIGCHLD"):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def open_standard_descriptors() -> None:
+    """If the caller closed one of 0, 1, 2, the next file opened would get its number, and be written to by mistake."""
+    fd = os.open(os.devnull, os.O_RDWR)
+    while fd < 3:
+        fd = os.dup(fd)
+    os.close(fd)
+
+
+def end_by(signum: int) -> NoReturn:
+    """Ends as if the signal had not been handled: whoever started us sees the truth."""
+    signal.signal(signum, signal.SIG_DFL)
+    os.kill(os.getpid(), signum)
+    raise SystemExit(128 + signum)  # in case it is blocked
+
+
+def main() -> int:
+    open_standard_descriptors()
+    take_over_signals()
+    for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"):
+        os.environ.pop(name, None)  # the recipes run from copies, and start faster with bytecode
+    options = parse(sys.argv[1:])
+    try:
+        return run(options)
+    except WrongUse as error:
+        print(f"verify-recipes.py: {error}", file=sys.stderr)
+        return 2
+    except Stopped as stopped:
+        print("verify-recipes.py: interrupted", file=sys.stderr)
+        if stopped.signum == signal.SIGINT:
+            return 130
+        end_by(stopped.signum)
+    except BrokenPipeError:  # as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains when it flushes
+        end_by(signal.SIGPIPE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
