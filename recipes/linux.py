@@ -4,7 +4,7 @@ It only reads. The exception is `send`, which signals a process of which the cal
 while it is still that process. Everything here works for an ordinary user on that user's own children; `tells()`
 says whether this machine lets it.
 
-Sources: proc_pid_stat(5), proc_pid_status(5), proc_pid_syscall(5), proc_pid_maps(5), syscalls(2), pidfd_open(2).
+Sources: proc_pid_stat(5), proc_pid_status(5), proc_pid_syscall(5), syscalls(2), pidfd_open(2).
 """
 
 from __future__ import annotations
@@ -141,17 +141,6 @@ def tasks(pid: int) -> list[Task]:
 def command(pid: int) -> str:
     """The command line, arguments separated by spaces; empty for a zombie or a process that is gone."""
     return (_read(f"{PROC}/{pid}/cmdline") or "").replace("\0", " ").strip()
-
-
-def mapped_segments() -> set[str]:
-    """The names in /dev/shm that some process has mapped: POSIX shared memory and semaphores in use."""
-    used = set()
-    for pid in processes():
-        for line in (_read(f"{PROC}/{pid}/maps") or "").splitlines():
-            _, found, name = line.partition("/dev/shm/")
-            if found:
-                used.add(name)
-    return used
 
 
 def send(process: Process, signum: int) -> bool:

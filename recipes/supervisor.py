@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 import traceback
-from typing import TYPE_CHECKING, Callable, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, NoReturn
 
 import linux
 
@@ -70,7 +70,7 @@ class Observed(NamedTuple):
     detail: what else is known of that.
     output: what it and its children wrote, stacks included when it was stopped.
     processes, files, segments: what it left behind, by name; empty when it was stopped.
-    counted: whether this machine can count processes that were left.
+    counted: which of these three this machine can count.
     """
 
     status: int | None = None
@@ -81,7 +81,7 @@ class Observed(NamedTuple):
     processes: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     segments: tuple[str, ...] = ()
-    counted: bool = False
+    counted: tuple[str, ...] = ()
     seconds: float = 0.0
 
 
@@ -174,20 +174,21 @@ class _Supervisor:
     def __init__(self, run: Run, lifeline: int) -> None:
         self._run, self._lifeline = run, lifeline
         self._sees = _become_subreaper() and bool(linux.processes())
+        self._owns_shared_memory = _hide_shared_memory()
         self._leader = self._output = -1
         self._status: int | None = None
         self._text = bytearray()
 
     def observe(self) -> Observed:
-        segments = _segments()
         home = _make_home()
         try:
             seen = self._run_program(home)
-            return seen if seen.stopped else seen._replace(files=_files_below(home), segments=_orphaned(segments))
+            if seen.stopped:
+                return seen
+            segments = tuple(sorted(os.listdir("/dev/shm"))) if self._owns_shared_memory else ()
+            return seen._replace(files=_files_below(home), segments=segments)
         finally:
             self._end_tree()
-            for name in _orphaned(segments):
-                os.unlink(f"/dev/shm/{name}")
             _remove(home)
 
     def _run_program(self, home: str) -> Observed:
@@ -204,7 +205,9 @@ class _Supervisor:
         status = None if stopped else self._status
         output = self._text.decode("utf-8", "backslashreplace")
         answer = _read(f"{home}/reply") if self._run.reply else ""
-        return Observed(status, stopped, detail, answer, output, left, counted=self._sees, seconds=round(seconds, 3))
+        can = (("processes", self._sees), ("files", True), ("segments", self._owns_shared_memory))
+        counted = tuple(kind for kind, able in can if able)
+        return Observed(status, stopped, detail, answer, output, left, counted=counted, seconds=round(seconds, 3))
 
     def _follow(self, began: float) -> tuple[str, str]:
         """Waits until the program ends or must be stopped; returns why it must, and what else is known of that."""
@@ -420,32 +423,6 @@ def _remove(home: str) -> None:
     shutil.rmtree(home, onerror=insist)
 
 
-def _segments() -> set[str]:
-    """The names of shared memory and semaphores that the whole machine has now."""
-    return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
-
-
-def _orphaned(before: set[str]) -> tuple[str, ...]:
-    """Our user's segments that came since `before` and that no process has mapped. One that is only about to be
-    removed, by this program or by another on this machine, gets a second for that."""
-    give_up = time.monotonic() + 1
-    while True:
-        new = _segments() - before
-        if new:
-            new -= linux.mapped_segments()
-        mine = tuple(sorted(name for name in new if _is_mine(f"/dev/shm/{name}")))
-        if not mine or time.monotonic() > give_up:
-            return mine
-        time.sleep(0.05)
-
-
-def _is_mine(path: str) -> bool:
-    try:
-        return os.stat(path).st_uid == os.getuid()
-    except FileNotFoundError:
-        return False
-
-
 def _living() -> list[linux.Process]:
     return [process for process in linux.descendants(os.getpid()) if process.state not in "ZX"]
 
@@ -461,14 +438,33 @@ def _is_helper(process: linux.Process) -> bool:
 
 def _become_subreaper() -> bool:
     """Makes orphans below this process its children (Linux); returns whether that worked."""
+    set_child_subreaper = 36
+    libc = _libc()
+    return libc is not None and libc.prctl(set_child_subreaper, 1, 0, 0, 0) == 0
+
+
+def _hide_shared_memory() -> bool:
+    """Gives this process and what it starts a /dev/shm of their own (Linux, as root). Nothing else tells whose a
+    segment is; and this one is gone with the last process that sees it. Returns whether that worked."""
+    new_mounts, private, recursive, harmless = 0x20000, 1 << 18, 1 << 14, 2 | 4  # CLONE_, MS_ of mount(2)
+    libc = _libc()
+    return (
+        libc is not None
+        and os.path.isdir("/dev/shm")
+        and libc.unshare(new_mounts) == 0
+        and libc.mount(b"none", b"/", None, private | recursive, None) == 0
+        and libc.mount(b"none", b"/dev/shm", b"tmpfs", harmless, b"mode=1777") == 0
+    )
+
+
+def _libc() -> Any:
     if not sys.platform.startswith("linux"):
-        return False
+        return None
     try:
         import ctypes
     except ImportError:  # a Python that was built without libffi
-        return False
-    set_child_subreaper = 36
-    return bool(ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0) == 0)
+        return None
+    return ctypes.CDLL(None)
 
 
 def _wake_on_child() -> int:
