@@ -59,6 +59,7 @@ class Seen(NamedTuple):
             "timer": f"waits on a timer: {run.detail}; hold a half with a blocked read or `sleep infinity` instead",
             "late": f"did not end in {run.seconds:.0f} s{where}" + (f": {run.detail}" if run.detail else ""),
             "flood": f"floods its output: {len(run.output)} bytes and more",
+            "failed": f"could not be run: {run.detail}",
         }
         left = Left.of(run)
         names = _short(", ".join(run.processes + run.files + run.segments), 200)

@@ -100,21 +100,25 @@ class Task(NamedTuple):
         return f"pid {self.pid} ({self.name}{call})"
 
 
+def sees() -> bool:
+    """Whether /proc can be read and is about this process's own pid namespace: else its numbers are other processes."""
+    try:
+        return os.readlink(f"{PROC}/self") == str(os.getpid())
+    except OSError:
+        return False
+
+
 def tells() -> bool:
     """Whether this machine says enough to prove a hang: processes, their tasks, and the calls they sleep in."""
-    if not sys.platform.startswith("linux") or platform.machine() not in _NUMBERS:
+    if not sys.platform.startswith("linux") or platform.machine() not in _NUMBERS or not sees():
         return False
     own = f"{PROC}/self/task/{os.getpid()}"
     return all(_read(f"{own}/{name}") is not None for name in ("stat", "status", "syscall"))
 
 
 def processes() -> dict[int, Process]:
-    """Every process that can be seen, by pid; empty where /proc cannot be read."""
-    try:
-        names = os.listdir(PROC)
-    except OSError:
-        return {}
-    found = (_process(int(name)) for name in names if name.isdecimal())
+    """Every process that can be seen, by pid. It takes `sees()`."""
+    found = (_process(int(name)) for name in os.listdir(PROC) if name.isdecimal())
     return {process.pid: process for process in found if process}
 
 

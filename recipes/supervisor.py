@@ -66,7 +66,8 @@ class Observed(NamedTuple):
     """What one run did.
 
     status: its exit status, negative for a signal; None when it was stopped.
-    stopped: why: "hang", "spin", "timer", "late" or "flood"; empty when it ended by itself.
+    stopped: why: "hang", "spin", "timer", "late" or "flood"; "failed" when it could not be run; empty when it ended by
+        itself.
     detail: what else is known of that.
     output: what it and its children wrote, stacks included when it was stopped.
     processes, files, segments: what it left behind, by name; empty when it was stopped.
@@ -154,8 +155,13 @@ def _live(run: Run, lifeline: int, result: int) -> NoReturn:
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(signum, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.umask(0o022)
         _keep_only(lifeline, result)
-        text = json.dumps(_Supervisor(run, lifeline).observe()).encode()
+        try:
+            observed = _Supervisor(run, lifeline).observe()
+        except OSError as error:  # no room, no directory for temporary files, too many processes
+            observed = Observed(stopped="failed", detail=str(error))
+        text = json.dumps(observed).encode()
         try:
             while text:
                 text = text[os.write(result, text) :]
@@ -173,7 +179,7 @@ class _Supervisor:
 
     def __init__(self, run: Run, lifeline: int) -> None:
         self._run, self._lifeline = run, lifeline
-        self._sees = _become_subreaper() and bool(linux.processes())
+        self._sees = _become_subreaper() and linux.sees()
         self._owns_shared_memory = _hide_shared_memory()
         self._leader = self._output = -1
         self._status: int | None = None
@@ -300,7 +306,7 @@ class _Supervisor:
             self._reap()
 
     def _stop_others(self) -> None:
-        for process in _living():
+        for process in _living() if self._sees else ():
             if process.pid != self._leader and process.state != "T" and not _is_helper(process):
                 linux.send(process, signal.SIGSTOP)
 
@@ -325,7 +331,7 @@ class _Supervisor:
             self._end_group()
         while self._reap():
             seconds = time.monotonic() - began
-            tree = _living()
+            tree = _living() if self._sees else []
             for process in [each for each in tree if not _is_helper(each)] or (tree if seconds > 10 else []):
                 linux.send(process, signal.SIGKILL)
             if seconds > 20:
@@ -373,7 +379,6 @@ def _spawn(argv: Sequence[str], home: str) -> tuple[int, int]:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _, most = resource.getrlimit(resource.RLIMIT_CORE)
         resource.setrlimit(resource.RLIMIT_CORE, (1 if most else 0, most))  # 1: neither core nor crash reporter
-        os.umask(0o022)
         os.dup2(output_end, 1)
         os.dup2(output_end, 2)
         os.chdir(f"{home}/d")
@@ -482,7 +487,7 @@ def _keep_only(*fds: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    edges = [2, *sorted(fds), min(os.sysconf("SC_OPEN_MAX"), 1 << 16)]
+    edges = [2, *sorted(fds), 1 << 16]
     for low, high in zip(edges, edges[1:]):
         os.closerange(low + 1, high)
 

@@ -15,17 +15,22 @@ output end it by that signal, after it has cleaned up.
 
 from __future__ import annotations
 
+import os
+import sys
+
+# A PYTHONPATH is for its owner's programs: a json.py in it is not for us, so it goes before anything else is imported.
+_foreign = {os.path.abspath(folder) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder}
+sys.path = [folder for folder in sys.path if os.path.abspath(folder) not in _foreign]
+
 import argparse
 import ast
 import difflib
 import json
-import os
 import re
 import selectors
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections import deque
 from pathlib import Path
@@ -35,7 +40,7 @@ sys.dont_write_bytecode = True  # an installed skill stays as it was installed
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 sys.path.insert(0, str(RECIPES))
 
-import supervisor  # noqa: E402
+import supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -273,7 +278,7 @@ def interpreter_named(name: str) -> Interpreter:
 
 def all_interpreters() -> list[Interpreter]:
     """The CPythons, 3.9 or newer, on PATH, in pyenv's folder and where scripts/pythons.sh keeps its own; by version."""
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    pyenv = Path(os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv"))
     folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
     folders += sorted(pyenv.glob("versions/*/bin"))
     listed = [
@@ -388,11 +393,14 @@ def within(version: tuple[int, ...], sign: str, bound: tuple[int, ...]) -> bool:
 
 def judge(job: Job, seen: supervisor.Observed) -> Verdict:
     """Holds what a recipe reported against what its source declares, and looks at what it left behind."""
-    checks = tuple(json.loads(line) for line in seen.answer.splitlines() if line.endswith("}"))
+    checks = tuple(reported(seen.answer))
     reasons = [f"{check['name']}: {check['reason']}" for check in checks if check["status"] == "fail"]
-    missing = [name for name in job.recipe.functions if name not in {check["name"] for check in checks}]
+    names = [check["name"] for check in checks if check["name"] != "import"]
+    missing = [name for name in job.recipe.functions if name not in names]
     if missing:
         reasons.append(f"never reported: {', '.join(missing)}; {how_it_ended(seen)}")
+    elif len(names) > len(job.recipe.functions):
+        reasons.append(f"reported more than the {len(job.recipe.functions)} functions it declares: {', '.join(names)}")
     elif seen.stopped or seen.status:
         reasons.append(f"all reported, but then {how_it_ended(seen)}")
     for kind, left in (("process", seen.processes), ("file", seen.files), ("segment of shared memory", seen.segments)):
@@ -403,8 +411,21 @@ def judge(job: Job, seen: supervisor.Observed) -> Verdict:
     return Verdict(*job, status, tuple(reasons or skipped), checks, seen.seconds)
 
 
+def reported(answer: str) -> Iterator[dict[str, Any]]:
+    """The checks in a report; a line that was cut off, or written by two processes at once, is as if never written."""
+    for line in answer.splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue
+
+
 def how_it_ended(seen: supervisor.Observed) -> str:
-    ends = {"late": f"it did not end in {seen.seconds:.0f} s", "flood": "it floods its output"}
+    ends = {
+        "late": f"it did not end in {seen.seconds:.0f} s",
+        "flood": "it floods its output",
+        "failed": f"it could not be run: {seen.detail}",
+    }
     status = seen.status or 0
     ended = f"signal {-status} ended it" if status < 0 else f"it exited with status {status}"
     words = "".join(f"\n| {line[:200]}" for line in seen.output.strip().splitlines()[-6:])
@@ -513,8 +534,14 @@ class Report:
         return f"\x1b[{colour}m{status:<5}\x1b[0m" if self._colour else f"{status:<5}"
 
     def _write(self, text: str) -> None:
-        if self._out is not None and text:  # None: it was closed before we began, and the exit status has to do
+        if self._out is None or not text:  # None: it was closed before we began, and the exit status has to do
+            return
+        try:
             print(text, file=self._out, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise WrongUse(f"cannot write the report to standard output: {error.strerror}") from error
 
 
 class JsonReport(Report):
@@ -632,7 +659,7 @@ def choose_pythons(options: argparse.Namespace) -> list[Interpreter]:
     missing = [version for version in CLAIMED if version not in {python.version[:2] for python in found}]
     if missing:
         names = ", ".join(".".join(map(str, version)) for version in missing)
-        print(f"verify-recipes.py: not found here, so not proven: Python {names}", file=sys.stderr)
+        complain(f"not found here, so not proven: Python {names}")
     return found
 
 
@@ -674,9 +701,9 @@ def prove(jobs: Sequence[Job], options: argparse.Namespace) -> int:
         for number, verdict in proving:
             report.add(number, verdict)
     finally:
-        report.clear_progress()
         with no_signals():
             proving.close()  # ends what still runs, also when we are asked to stop
+            report.clear_progress()
     report.end()
     count = counts(report.verdicts)
     return 0 if count["ok"] and not count["fail"] else 1
@@ -719,6 +746,16 @@ def open_standard_descriptors() -> None:
     os.close(fd)
 
 
+def complain(text: str) -> None:
+    if sys.stderr is not None:  # print() would take standard output instead
+        print(f"verify-recipes.py: {text}", file=sys.stderr, flush=True)
+
+
+def close_standard_output() -> None:
+    """Or the interpreter would try once more to write what could not be written, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
 def end_by(signum: int) -> NoReturn:
     """Ends as if the signal had not been handled: whoever started us sees the truth."""
     signal.signal(signum, signal.SIG_DFL)
@@ -735,15 +772,17 @@ def main() -> int:
     try:
         return run(options)
     except WrongUse as error:
-        print(f"verify-recipes.py: {error}", file=sys.stderr)
+        complain(str(error))
+        if isinstance(error.__cause__, OSError):
+            close_standard_output()
         return 2
     except Stopped as stopped:
-        print("verify-recipes.py: interrupted", file=sys.stderr)
+        complain("interrupted")
         if stopped.signum == signal.SIGINT:
             return 130
         end_by(stopped.signum)
     except BrokenPipeError:  # as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains when it flushes
+        close_standard_output()
         end_by(signal.SIGPIPE)
 
 
