@@ -219,7 +219,8 @@ def hangs(*, at: str, despite: str | tuple[str, ...] = (), since: Version = OLDE
 
 
 def spins(text: str, *, times: int, at: str, since: Version = OLDEST, until: Version = NEWEST) -> Outcome:
-    """Never ends, because something is done again and again: `text` is printed `times` times while `at` waits."""
+    """Never ends, because something is done again and again: while the main thread waits at `at`, without a timeout,
+    others print `text` at least `times` times."""
     if not text or not at or times < 2:
         raise TypeError("spins() takes a text, how often it comes at least (2 or more), and a part of a line")
     return Outcome(Spins(text, times, at), since=since, until=until)

@@ -46,7 +46,7 @@ class Run(NamedTuple):
     watch: whether the kernel's account is used to find out that it stands still.
     hang: whether it is expected to; then threads that wake again and again do not count as life, and a timer that
         does not wake is reported. `despite` names threads that are not looked at.
-    spin: a text and how often it must be printed until that is taken for endless.
+    spin: a text and how often it must be printed, while the main thread stands still, to be taken for endless.
     patience: where the kernel does not tell, seconds after which it is taken to stand still; 0 is never.
     """
 
@@ -184,6 +184,8 @@ class _Supervisor:
         self._leader = self._output = -1
         self._status: int | None = None
         self._text = bytearray()
+        self._main: linux.Task | None = None  # where it last stood, and how often the text had come when it came there
+        self._count_before = 0
 
     def observe(self) -> Observed:
         home = _make_home()
@@ -245,7 +247,7 @@ class _Supervisor:
     def _look(self, watch: linux.Watch, seconds: float) -> tuple[str, str]:
         """One look at the whole tree: why the program must be stopped now, if it must."""
         run, still = self._run, False
-        if run.spin and self._text.count(run.spin[0].encode()) >= run.spin[1]:
+        if run.spin and self._repeats(run.spin[0]) >= run.spin[1]:
             return "spin", ""
         if run.watch:
             look = watch.look()
@@ -260,6 +262,17 @@ class _Supervisor:
         if seconds > run.bound:
             return "late", f"{watch.processes} processes came and went" if run.watch and not still else ""
         return "", ""
+
+    def _repeats(self, text: str) -> int:
+        """How often the text came while the main thread stood in one call without a timeout."""
+        count = self._text.count(text.encode())
+        if self._run.watch:
+            main = next((task for task in linux.tasks(self._leader) if task.tid == self._leader), None)
+            waits = main is not None and main.call is not None and not main.call.timed
+            place = main._replace(state="") if main and waits else None
+            if place is None or place != self._main:
+                self._main, self._count_before = place, count
+        return count - self._count_before
 
     def _take(self) -> bool:
         """Takes what the output pipe holds; False once nobody holds its other end."""
