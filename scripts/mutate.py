@@ -12,7 +12,6 @@ Exit status: 0 every mutant fails, 1 one survives or there is none, 2 wrong use.
 from __future__ import annotations
 
 import argparse
-import ast
 import os
 import shutil
 import subprocess
@@ -22,90 +21,55 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import rules
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
-MODULES = ("kit.py", "supervisor.py", "linux.py", "run_tree.py", "isolated.py")
-KINDS = ("broken", "fixed", "check", "shows")
 IMPOSSIBLE = '__import__("kit").returns("what no function returns")'
 INVALID = ("NameError", "SyntaxError", "TypeError", "IndentationError")  # the mutant is wrong, not the code in it
 
 
-class Part(NamedTuple):
-    """One declared function or program: the places of its outcome and of its body in the source."""
-
-    name: str
-    kind: str
-    outcome: tuple[int, int]
-    body: tuple[int, int]
-
-
 class Mutant(NamedTuple):
-    recipe: Path
+    rule: rules.Rule
     function: str
     what: str
     source: str
 
 
-def parts(source: str) -> list[Part]:
-    starts = [0]
-    for line in source.encode().splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-
-    def place(first: ast.expr | ast.stmt, last: ast.expr | ast.stmt) -> tuple[int, int]:
-        assert last.end_lineno and last.end_col_offset is not None
-        return starts[first.lineno - 1] + first.col_offset, starts[last.end_lineno - 1] + last.end_col_offset
-
-    found = []
-    for node in ast.parse(source).body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            name, calls, body = node.name, node.decorator_list, place(node.body[0], node.body[-1])
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and node.value.args:
-            program = node.value.args[0]
-            name, calls, body = ast.unparse(node.targets[0]), [node.value.func], place(program, program)
-        else:
-            continue
-        for call in calls:
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in KINDS:
-                found.append(Part(name, call.func.id, place(call.args[0], call.args[0]), body))
-    return found
-
-
-def counterpart(all_parts: list[Part], number: int) -> Part | None:
-    part = all_parts[number]
-    if part.kind == "broken":
-        following = [other for other in all_parts[number:] if other.kind == "fixed"]
-        return (following or [other for other in all_parts if other.kind == "fixed"])[0]
-    if part.kind == "fixed":
-        return next(other for other in reversed(all_parts[:number]) if other.kind == "broken")
+def counterpart(halves: tuple[rules.Half, ...], number: int) -> rules.Half | None:
+    kind = halves[number].kind
+    if kind == "broken":
+        following = [half for half in halves[number:] if half.kind == "fixed"]
+        return (following or [half for half in halves if half.kind == "fixed"])[0]
+    if kind == "fixed":
+        return next(half for half in reversed(halves[:number]) if half.kind == "broken")
     return None
 
 
-def mutants(recipe: Path) -> Iterator[Mutant]:
-    source = recipe.read_text(encoding="utf-8")
-    encoded, found = source.encode(), parts(source)
+def mutants(rule: rules.Rule) -> Iterator[Mutant]:
+    def replaced(place: rules.Place, text: str) -> str:
+        source = rule.source.encode()
+        return (source[: place[0]] + text.encode() + source[place[1] :]).decode()
 
-    def replaced(place: tuple[int, int], text: bytes) -> str:
-        return (encoded[: place[0]] + text + encoded[place[1] :]).decode()
-
-    for number, part in enumerate(found):
-        other = counterpart(found, number)
+    for number, half in enumerate(rule.halves):
+        other = counterpart(rule.halves, number)
         if other is None:
-            yield Mutant(recipe, part.name, "an outcome that cannot hold", replaced(part.outcome, IMPOSSIBLE.encode()))
+            yield Mutant(rule, half.name, "an outcome that cannot hold", replaced(half.outcome, IMPOSSIBLE))
             continue
-        outcome, body = encoded[slice(*other.outcome)], encoded[slice(*other.body)]
-        yield Mutant(recipe, part.name, f"the outcome of {other.name}", replaced(part.outcome, outcome))
-        yield Mutant(recipe, part.name, f"the body of {other.name}", replaced(part.body, body))
+        outcome, body = rule.text(other.outcome), rule.text(other.body)
+        yield Mutant(rule, half.name, f"the outcome of {other.name}", replaced(half.outcome, outcome))
+        yield Mutant(rule, half.name, f"the body of {other.name}", replaced(half.body, body))
 
 
 def survives(mutant: Mutant, python: str) -> str:
     """Why the mutant is not taken for what it is; empty when its proof fails as it should."""
     with tempfile.TemporaryDirectory(prefix="hp-") as folder:
-        for module in MODULES:
-            if mutant.recipe.with_name(module).exists():
-                shutil.copy(mutant.recipe.with_name(module), folder)
-        path = Path(folder, mutant.recipe.name)
+        for module in RECIPES.glob("*.py"):
+            if module.stem in rules.MODULES:
+                shutil.copy(module, folder)
+        path = Path(folder, mutant.rule.path.name)
         path.write_text(mutant.source, encoding="utf-8")
         done = subprocess.run(
             [python, "-B", str(path), mutant.function, "--timeout", "8"],
@@ -127,16 +91,16 @@ def main() -> int:
     parser.add_argument("rules", nargs="*", metavar="RULE", help="ids of the rules to break (all)")
     parser.add_argument("--python", default=sys.executable, metavar="PATH", help="the interpreter to prove them on")
     options = parser.parse_args()
-    recipes = {path.stem.replace("_", "-"): path for path in sorted(RECIPES.glob("*.py")) if path.name not in MODULES}
-    unknown = [rule for rule in options.rules if rule not in recipes]
+    found = {rule.id: rule for rule in rules.find_rules(RECIPES)}
+    unknown = [name for name in options.rules if name not in found]
     if unknown:
-        parser.error(f"RULE takes one of {', '.join(recipes)}; {unknown[0]!r} is none")
-    made = [mutant for rule in options.rules or recipes for mutant in mutants(recipes[rule])]
+        parser.error(f"RULE takes one of {', '.join(found)}; {unknown[0]!r} is none")
+    made = [mutant for name in options.rules or found for mutant in mutants(found[name])]
     with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
         verdicts = list(pool.map(lambda mutant: survives(mutant, options.python), made))
     alive = [(mutant, why) for mutant, why in zip(made, verdicts) if why]
     for mutant, why in alive:
-        print(f"survives: {mutant.recipe.name}, {mutant.function} with {mutant.what}: {why}")
+        print(f"survives: {mutant.rule.id}, {mutant.function} with {mutant.what}: {why}")
     print(f"{len(made)} mutants, {len(alive)} survive")
     return 0 if made and not alive else 1
 

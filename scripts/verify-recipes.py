@@ -23,7 +23,6 @@ _foreign = {os.path.abspath(folder) for folder in os.environ.get("PYTHONPATH", "
 sys.path = [folder for folder in sys.path if os.path.abspath(folder) not in _foreign]
 
 import argparse
-import ast
 import difflib
 import json
 import re
@@ -40,158 +39,15 @@ sys.dont_write_bytecode = True  # an installed skill stays as it was installed
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 sys.path.insert(0, str(RECIPES))
 
+import rules
 import supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
     from types import FrameType
 
-CHAPTERS = ("sp", "thread", "proc", "hang", "iso")
-MODULES = ("kit", "supervisor", "linux", "run_tree", "isolated")  # in recipes/, but no rules
-KINDS = ("broken", "fixed", "check", "shows")
 CLAIMED = tuple((3, minor) for minor in range(9, 16))  # the versions that the pack claims
-TIMERS = ("setitimer", "alarm", "timerfd_create", "timerfd_settime")  # a sleeping task does not show them
 NEW_IN_STDLIB = ("annotationlib", "compression", "concurrent", "profiling", "tomllib", "zoneinfo")
-
-# -------------------------------------------------------------------------------------------- what recipes declare
-
-
-class Declared(NamedTuple):
-    """One recipe as its source has it.
-
-    functions: the line of each declared function or program, by name; floors: their floors, where they have one.
-    needs: third-party requirements, from the PEP 723 block: name, and bounds such as ((">=", (1, 2)), ("<", (2,))).
-    faults: why it cannot be a proof, whatever it does when it runs.
-    """
-
-    rule: str
-    path: Path
-    source: str
-    functions: dict[str, int]
-    needs: dict[str, tuple[tuple[str, tuple[int, ...]], ...]]
-    faults: tuple[str, ...]
-
-    @property
-    def chapter(self) -> str:
-        return self.rule.partition("-")[0]
-
-
-def find_recipes(folder: Path, stdlib: frozenset[str]) -> list[Declared]:
-    """Every rule in `folder`, in the order of the chapters."""
-    paths = [path for path in sorted(folder.glob("*.py")) if path.stem not in MODULES]
-    found = [read_recipe(path, stdlib) for path in paths]
-    known = {chapter: place for place, chapter in enumerate(CHAPTERS)}
-    return sorted(found, key=lambda recipe: (known.get(recipe.chapter, len(known)), recipe.rule))
-
-
-def read_recipe(path: Path, stdlib: frozenset[str]) -> Declared:
-    rule, source = path.stem.replace("_", "-"), path.read_text(encoding="utf-8")
-    nothing = Declared(rule, path, source, {}, {}, ())
-    try:
-        tree = ast.parse(source)
-    except SyntaxError as error:
-        return nothing._replace(faults=(f"syntax error in line {error.lineno}: {error.msg}",))
-    try:
-        needs = read_needs(source)
-    except ValueError as error:
-        return nothing._replace(faults=(str(error),))
-    kinds = {name: kind for name, kind, _, _ in declarations(tree)}
-    faults = (
-        *text_faults(rule, ast.get_docstring(tree) or ""),
-        *kind_faults(tree, kinds),
-        *(f"imports {name}, which its PEP 723 block does not declare" for name in undeclared(tree, needs, stdlib)),
-        *(f"uses {name}: a timer that the kernel does not show makes no proof" for name in sorted(timers(tree))),
-    )
-    functions = {name: line for name, _, _, line in declarations(tree)}
-    return Declared(rule, path, source, functions, needs, faults)
-
-
-def declarations(tree: ast.Module) -> Iterator[tuple[str, str, ast.Call, int]]:
-    """Name, kind, declaring call and line of each `@broken(...) def f` and `f = broken(...)(program(...))`."""
-    for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            for call in node.decorator_list:
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in KINDS:
-                    yield node.name, call.func.id, call, node.lineno
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            call = node.value.func if isinstance(node.value, ast.Call) else node.value
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in KINDS:
-                yield node.targets[0].id, call.func.id, call, node.lineno
-
-
-def text_faults(rule: str, text: str) -> Iterator[str]:
-    claim = text.partition("\n")[0]
-    if rule.partition("-")[0] not in CHAPTERS:
-        yield f"its file's name must begin with one of {', '.join(CHAPTERS)}"
-    if not 0 < len(claim) <= 90:
-        yield f"its text must begin with a claim of at most 90 characters, not {len(claim)}"
-    for part in ("Symptom", "Look for", "Sources"):
-        if f"\n{part}: " not in text:
-            yield f"its text has no line `{part}: `"
-
-
-def kind_faults(tree: ast.Module, kinds: dict[str, str]) -> Iterator[str]:
-    if not kinds:
-        yield "declares no function"
-    elif "shows" not in kinds.values():
-        for kind in ("broken", "fixed"):
-            if kind not in kinds.values():
-                yield f"has no {kind} half"
-    broken = {ast.dump(call.args[0]): name for name, kind, call, _ in declarations(tree) if kind == "broken"}
-    for name, kind, call, _ in declarations(tree):
-        if kind == "fixed" and ast.dump(call.args[0]) in broken:
-            yield f"{broken[ast.dump(call.args[0])]} is broken and {name} is fixed, but both declare the same outcome"
-    if kinds and not any(is_main_call(node) for node in ast.walk(tree)):
-        yield "never calls main(), so that running it proves nothing"
-
-
-def is_main_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "main"
-
-
-def undeclared(tree: ast.Module, needs: Iterable[str], stdlib: frozenset[str]) -> list[str]:
-    """Modules that are imported and come neither with Python, nor with the pack, nor from a declared need."""
-    imported: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            imported.update(alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            imported.add(node.module.partition(".")[0])
-    if any(True for _ in needs):  # a distribution's name does not say what its modules are called
-        return []
-    return sorted(imported - stdlib - set(MODULES))
-
-
-def timers(tree: ast.Module) -> set[str]:
-    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    return (attributes | names) & set(TIMERS)
-
-
-def read_needs(source: str) -> dict[str, tuple[tuple[str, tuple[int, ...]], ...]]:
-    """The dependencies of a PEP 723 block in the one form that is allowed: `# dependencies = ["name>=1.2,<2"]`.
-
-    Raises ValueError for a block in another form.
-    """
-    block = re.search(r"^# /// script$(.*?)^# ///$", source, re.MULTILINE | re.DOTALL)
-    if not block:
-        return {}
-    line = re.fullmatch(r"\s*# dependencies = (\[.*\])\s*", block[1])
-    if not line:
-        raise ValueError('its PEP 723 block must have one line, of the form: # dependencies = ["name>=1.2,<2"]')
-    needs = {}
-    for need in ast.literal_eval(line[1]):
-        parts = re.fullmatch(r"([A-Za-z0-9._-]+)((?:(?:>=|<|==|,)[0-9.]*)*)", need)
-        if not parts:
-            raise ValueError(f"its need {need!r} is not a name with numeric bounds, such as name>=1.2,<2")
-        bounds = re.findall(r"(>=|<|==)([0-9.]+)", parts[2])
-        needs[parts[1]] = tuple((sign, numbers(version)) for sign, version in bounds)
-    return needs
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version))
-
 
 # --------------------------------------------------------------------------------------------------- interpreters
 
@@ -308,7 +164,7 @@ def listed_by_script() -> list[str]:
 class Verdict(NamedTuple):
     """What came of one rule on one interpreter: "ok", "skip" or "fail", why, and its checks as the kit reports them."""
 
-    recipe: Declared
+    rule: rules.Rule
     python: Interpreter
     status: str
     reasons: tuple[str, ...] = ()
@@ -321,7 +177,7 @@ class Verdict(NamedTuple):
 
 
 class Job(NamedTuple):
-    recipe: Declared
+    rule: rules.Rule
     python: Interpreter
 
 
@@ -354,12 +210,12 @@ def verify(jobs: Sequence[Job], options: argparse.Namespace) -> Generator[tuple[
 
 def plan(job: Job, options: argparse.Namespace) -> supervisor.Run:
     """The recipe runs from a copy, so that it can neither harm the original nor write bytecode beside it."""
-    modules = [job.recipe.path.with_name(f"{name}.py") for name in MODULES]
+    modules = [job.rule.path.with_name(f"{name}.py") for name in rules.MODULES]
     beside = [(path.name, path.read_text(encoding="utf-8")) for path in modules if path.exists()]
     return supervisor.Run(
         (job.python.path,),
-        bound=(len(job.recipe.functions) + 1) * (options.timeout + 30),
-        files=((job.recipe.path.name, job.recipe.source), *beside),
+        bound=(len(job.rule.halves) + 1) * (options.timeout + 30),
+        files=((job.rule.path.name, job.rule.source), *beside),
         arguments=("--timeout", str(options.timeout)),
         reply=True,
     )
@@ -367,17 +223,17 @@ def plan(job: Job, options: argparse.Namespace) -> supervisor.Run:
 
 def needs_met(jobs: Sequence[Job], python: Interpreter) -> dict[str, str | None]:
     """The installed version of each third-party need on that interpreter; None for what is not installed."""
-    names = {name for job in jobs if job.python == python for name in job.recipe.needs}
+    names = {name for job in jobs if job.python == python for name in job.rule.needs}
     return dict(ask(python.path, INSTALLED, *sorted(names)) or {}) if names else {}
 
 
 def without_running(job: Job, installed: dict[str, str | None], required: Sequence[str]) -> Verdict | None:
     """The verdict on what is not run: a recipe that cannot be a proof, or one whose needs are not there."""
-    if job.recipe.faults:
-        return Verdict(*job, "fail", job.recipe.faults)
-    for name, bounds in job.recipe.needs.items():
+    if job.rule.faults:
+        return Verdict(*job, "fail", job.rule.faults)
+    for name, bounds in job.rule.needs.items():
         version = installed.get(name)
-        if version is None or not all(within(numbers(version), *bound) for bound in bounds):
+        if version is None or not all(within(rules.numbers(version), *bound) for bound in bounds):
             wanted = name + ",".join(f"{sign}{'.'.join(map(str, bound))}" for sign, bound in bounds)
             seen = "" if version is None else f", not {version}"
             status = "fail" if name in required else "skip"
@@ -396,11 +252,11 @@ def judge(job: Job, seen: supervisor.Observed) -> Verdict:
     checks = tuple(reported(seen.answer))
     reasons = [f"{check['name']}: {check['reason']}" for check in checks if check["status"] == "fail"]
     names = [check["name"] for check in checks if check["name"] != "import"]
-    missing = [name for name in job.recipe.functions if name not in names]
+    missing = [half.name for half in job.rule.halves if half.name not in names]
     if missing:
         reasons.append(f"never reported: {', '.join(missing)}; {how_it_ended(seen)}")
-    elif len(names) > len(job.recipe.functions):
-        reasons.append(f"reported more than the {len(job.recipe.functions)} functions it declares: {', '.join(names)}")
+    elif len(names) > len(job.rule.halves):
+        reasons.append(f"reported more than the {len(job.rule.halves)} functions it declares: {', '.join(names)}")
     elif seen.stopped or seen.status:
         reasons.append(f"all reported, but then {how_it_ended(seen)}")
     for kind, left in (("process", seen.processes), ("file", seen.files), ("segment of shared memory", seen.segments)):
@@ -453,9 +309,9 @@ class Report:
         return [self._verdicts[number] for number in sorted(self._verdicts)]
 
     def begin(self) -> None:
-        rules = len({job.recipe.rule for job in self._jobs})
+        number = len({job.rule.id for job in self._jobs})
         pythons = ", ".join(str(python) for python in self._pythons)
-        self._write(f"{pythons} on {self._pythons[0].platform}, {rules} rule{'s' * (rules != 1)}")
+        self._write(f"{pythons} on {self._pythons[0].platform}, {number} rule{'s' * (number != 1)}")
 
     def add(self, number: int, verdict: Verdict) -> None:
         self._verdicts[number] = verdict
@@ -464,7 +320,7 @@ class Report:
             self._write("\n".join(self._lines(self._verdicts[self._written])))
             self._written += 1
         if self._progress and len(self._verdicts) < len(self._jobs):
-            sys.stderr.write(f"{len(self._verdicts)} of {len(self._jobs)}, last {verdict.recipe.rule}")
+            sys.stderr.write(f"{len(self._verdicts)} of {len(self._jobs)}, last {verdict.rule.id}")
             sys.stderr.flush()
 
     def clear_progress(self) -> None:
@@ -484,7 +340,7 @@ class Report:
     def _lines(self, verdict: Verdict) -> Iterator[str]:
         version = f"{verdict.python.short:<9}" if len(self._pythons) > 1 else ""
         said = "; ".join(dict.fromkeys(verdict.reasons)) if verdict.status == "skip" else self._checks(verdict)
-        rule = f"{verdict.recipe.rule:<{self._width}}"
+        rule = f"{verdict.rule.id:<{self._width}}"
         yield f"{self._paint(verdict.status)} {rule} {version}{said:<30} {verdict.seconds:.1f}s".rstrip()
         for check in verdict.checks if self._options.verbose else ():
             if check["status"] != "fail":
@@ -494,12 +350,12 @@ class Report:
         if verdict.status == "fail":
             for reason in verdict.reasons:
                 yield "      " + reason.replace("\n", "\n      ")
-            yield f"      rerun: {verdict.python.path} {display(verdict.recipe.path)}"
+            yield f"      rerun: {verdict.python.path} {display(verdict.rule.path)}"
             if self._options.format == "github":
                 yield from annotate(verdict)
 
     def _checks(self, verdict: Verdict) -> str:
-        total = len(verdict.recipe.functions)
+        total = len(verdict.rule.halves)
         if verdict.status == "fail":
             return f"{len(verdict.failed)} of {total} checks" if verdict.failed else "not proven"
         skipped = sum(check["status"] == "skip" for check in verdict.checks)
@@ -510,8 +366,8 @@ class Report:
     def _matrix(self) -> Iterator[str]:
         widths = [max(4, len(python.short)) for python in self._pythons]
         yield f"\n{'':<{self._width}} " + " ".join(f"{p.short:<{w}}" for p, w in zip(self._pythons, widths))
-        found = {(verdict.recipe.rule, verdict.python): verdict.status for verdict in self.verdicts}
-        for rule in dict.fromkeys(job.recipe.rule for job in self._jobs):
+        found = {(verdict.rule.id, verdict.python): verdict.status for verdict in self.verdicts}
+        for rule in dict.fromkeys(job.rule.id for job in self._jobs):
             cells = (f"{found[rule, python]:<{width}}" for python, width in zip(self._pythons, widths))
             yield f"{rule:<{self._width}} {' '.join(cells)}".rstrip()
 
@@ -523,11 +379,11 @@ class Report:
                     here = "present" if verdict.python.version[:2] >= floor else "absent"
                     state = here if check["status"] == "ok" else check["status"]
                     since, python = ".".join(map(str, floor)), verdict.python.short
-                    yield f"floor {check['name']:<40} {since:<5} {state:<8} {python:<8} {verdict.recipe.rule}"
+                    yield f"floor {check['name']:<40} {since:<5} {state:<8} {python:<8} {verdict.rule.id}"
 
     @property
     def _width(self) -> int:
-        return max(27, *(len(job.recipe.rule) for job in self._jobs))
+        return max(27, *(len(job.rule.id) for job in self._jobs))
 
     def _paint(self, status: str) -> str:
         colour = {"ok": 32, "skip": 33, "fail": 31}[status]
@@ -560,7 +416,7 @@ class JsonReport(Report):
             "interpreters": [{field: getattr(python, field) for field in fields} for python in self._pythons],
             "rules": [
                 {
-                    "rule": verdict.recipe.rule,
+                    "rule": verdict.rule.id,
                     "python": verdict.python.short,
                     "status": verdict.status,
                     "reasons": verdict.reasons,
@@ -581,11 +437,12 @@ def counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
 
 def annotate(verdict: Verdict) -> Iterator[str]:
     """GitHub's form of an error at a line."""
+    lines = {half.name: half.line for half in verdict.rule.halves}
     for reason in verdict.reasons:
-        line = verdict.recipe.functions.get(reason.partition(":")[0], 1)
-        title = f"{verdict.recipe.rule} on {verdict.python}"
+        line = lines.get(reason.partition(":")[0], 1)
+        title = f"{verdict.rule.id} on {verdict.python}"
         text = reason.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-        yield f"::error file={display(verdict.recipe.path)},line={line},title={title}::{text}"
+        yield f"::error file={display(verdict.rule.path)},line={line},title={title}::{text}"
 
 
 def display(path: Path) -> str:
@@ -638,17 +495,17 @@ def positive(kind: type[int] | type[float]) -> Any:
     return convert
 
 
-def select(recipes: Sequence[Declared], wanted: Sequence[str]) -> list[Declared]:
+def select(found: Sequence[rules.Rule], wanted: Sequence[str]) -> list[rules.Rule]:
     """Those named by id, beginning or chapter; all when none is. Raises WrongUse for a name that matches nothing."""
     names = [name.replace("_", "-") for name in wanted]
     for name in names:
-        if not any(recipe.rule.startswith(name) for recipe in recipes):
-            near = difflib.get_close_matches(name, [recipe.rule for recipe in recipes], n=1, cutoff=0.3)
+        if not any(rule.id.startswith(name) for rule in found):
+            near = difflib.get_close_matches(name, [rule.id for rule in found], n=1, cutoff=0.3)
             hint = f"did you mean {near[0]}?" if near else "--list shows what there is"
             raise WrongUse(f"RULE takes an id, the beginning of ids, or a chapter; {name!r} is none: {hint}")
-    exact = [recipe for recipe in recipes if recipe.rule in names]
-    begins = tuple(name for name in names if name not in {recipe.rule for recipe in exact})
-    return [recipe for recipe in recipes if not names or recipe in exact or (begins and recipe.rule.startswith(begins))]
+    exact = {rule.id for rule in found if rule.id in names}
+    begins = tuple(name for name in names if name not in exact)
+    return [rule for rule in found if not names or rule.id in exact or (begins and rule.id.startswith(begins))]
 
 
 def choose_pythons(options: argparse.Namespace) -> list[Interpreter]:
@@ -667,24 +524,33 @@ def run(options: argparse.Namespace) -> int:
     pythons = choose_pythons(options)
     if not options.recipes.is_dir():
         raise WrongUse(f"--recipes takes a directory with recipes; {options.recipes} is none")
-    known = frozenset(getattr(sys, "stdlib_module_names", ())).union(NEW_IN_STDLIB, *(p.stdlib for p in pythons))
-    recipes = find_recipes(options.recipes.resolve(), known if len(known) > 50 else known | stdlib_on_disk())
-    if not recipes:
+    known = stdlib().union(NEW_IN_STDLIB, rules.MODULES, *(python.stdlib for python in pythons))
+    found = [with_import_faults(rule, known) for rule in rules.find_rules(options.recipes.resolve())]
+    if not found:
         raise WrongUse(f"there is no recipe in {options.recipes}: expected files such as sp_timeout_always.py")
-    chosen = select(recipes, options.rules)
-    unneeded = [need for need in options.require if not any(need in recipe.needs for recipe in chosen)]
+    chosen = select(found, options.rules)
+    unneeded = [need for need in options.require if not any(need in rule.needs for rule in chosen)]
     if unneeded:
         raise WrongUse(f"--require takes what a chosen rule needs; none needs {', '.join(unneeded)}")
     if options.list:
-        for recipe in chosen:
-            claim = (ast.get_docstring(ast.parse(recipe.source)) or "").partition("\n")[0] if not recipe.faults else ""
-            print(f"{recipe.rule:<40} {claim}".rstrip())
+        for rule in chosen:
+            print(f"{rule.id:<40} {rule.claim}".rstrip())
         return 0
-    return prove([Job(recipe, python) for recipe in chosen for python in pythons], options)
+    return prove([Job(rule, python) for rule in chosen for python in pythons], options)
 
 
-def stdlib_on_disk() -> frozenset[str]:
-    """The same as sys.stdlib_module_names, which Python 3.9 does not have."""
+def with_import_faults(rule: rules.Rule, known: frozenset[str]) -> rules.Rule:
+    """Adds the fault of importing what comes neither with Python, nor with the pack, nor from a declared need."""
+    if rule.needs:  # what a distribution is called does not say what its modules are called
+        return rule
+    faults = (f"imports {name}, which its PEP 723 block does not declare" for name in sorted(rule.imports - known))
+    return rule._replace(faults=(*rule.faults, *faults))
+
+
+def stdlib() -> frozenset[str]:
+    """The modules that come with this Python; 3.9 has no list of them."""
+    if sys.version_info >= (3, 10):
+        return sys.stdlib_module_names
     import pkgutil
     import sysconfig
 
