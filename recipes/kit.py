@@ -408,9 +408,19 @@ def _prove_one(recipe: Recipe, name: str, bound: float, patience: float) -> Resu
     uncounted = [kind for kind, number in outcome.left._asdict().items() if number and kind not in seen.run.counted]
     if uncounted:
         return result._replace(status="skip", reason=f"here nobody can tell how many {uncounted[0]} are left")
+    if not _is_intact(recipe):
+        return result._replace(reason="changes or removes the recipe's own file")
     if outcome.met(seen):
         return result._replace(status="ok")
     return result._replace(reason=f"declared {outcome}; observed {seen}{_last_words(seen)}")
+
+
+def _is_intact(recipe: Recipe) -> bool:
+    try:
+        with open(recipe.path, encoding="utf-8") as file:
+            return file.read() == recipe.source
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def _see(recipe: Recipe, name: str, outcome: Outcome, bound: float, patience: float) -> Seen:
@@ -439,8 +449,8 @@ def _see(recipe: Recipe, name: str, outcome: Outcome, bound: float, patience: fl
         place, source = os.path.basename(recipe.path), recipe.source
     if not observed.stopped:
         return Seen(observed, reply, None, isinstance(half, Program))
-    output, _, stacks = observed.output.rpartition(supervisor.DUMP)
-    observed = observed._replace(output=output or stacks)
+    output, found, stacks = observed.output.rpartition(supervisor.DUMP)
+    observed = observed._replace(output=output if found else stacks)
     return Seen(observed, reply, _innermost_line(stacks, place, source), isinstance(half, Program))
 
 
@@ -449,7 +459,7 @@ def _innermost_line(stacks: str, place: str, source: str) -> str | None:
     import re
 
     threads = re.split(r"^(?=(?:Current thread|Thread) 0x)", stacks, flags=re.MULTILINE)
-    threads.sort(key=lambda thread: not thread.startswith("Current"))  # the main one takes signals from outside
+    threads.sort(key=lambda thread: "in _bootstrap" in thread)  # where all threads begin but the main one
     frame = re.compile(rf'^  File ".*\b{re.escape(place)}", line (\d+) in ', re.MULTILINE)
     innermost = [int(found[1]) for found in map(frame.search, threads) if found]  # a stack begins with its last call
     lines = source.splitlines()

@@ -304,12 +304,11 @@ class _Supervisor:
     def _dump_stacks(self) -> None:
         """Has Python print its stacks and die of it: `-X faulthandler` does so on SIGABRT, in a deadlock too.
 
-        Whatever else could print is stopped first, the program before what it starts, or that would come between.
+        Whatever else could print is stopped first, or that would come between.
         """
-        os.kill(self._leader, signal.SIGSTOP)  # it has not been reaped, so the number is still its own
         self._stop_others()
         self._drain()
-        os.kill(self._leader, signal.SIGABRT)
+        os.kill(self._leader, signal.SIGABRT)  # it has not been reaped, so the number is still its own
         os.kill(self._leader, signal.SIGCONT)
         give_up = time.monotonic() + 10
         while self._status is None and time.monotonic() < give_up:
@@ -329,13 +328,16 @@ class _Supervisor:
             return ()
         watch = linux.Watch(os.getpid(), main=0)
         give_up = time.monotonic() + 10
-        while True:
-            self._reap()
+        while self._reap():
             self._drain()
-            left = [process for process in _living() if not _is_helper(process)]
-            if not left or watch.look().times >= 3 or time.monotonic() > give_up:
-                return tuple(linux.command(process.pid) or process.name for process in left)
+            tree = _living()
+            left = tuple(linux.command(each.pid) or each.name for each in tree if not _is_helper(each))
+            if tree and (not left or watch.look().times >= 3):
+                return left
+            if time.monotonic() > give_up:
+                return left or ("one that forks and exits again and again",)
             time.sleep(0.02)
+        return ()
 
     def _end_tree(self) -> None:
         """Kills all that is left. multiprocessing's helpers go last and by themselves: they remove semaphores."""

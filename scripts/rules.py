@@ -119,7 +119,8 @@ def read_halves(tree: ast.Module, source: str) -> Iterator[Half]:
                 outcome, body = place(call.args[0], call.args[0]), place(node.body[0], node.body[-1])
                 yield Half(node.name, ast.unparse(call.func), node.lineno, outcome, body, False)
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and is_declaration(node.value.func):
-            call, program = node.value.func, node.value.args[0]
+            call = node.value.func
+            program = (node.value.args or [call])[0]  # where it is missing, running it will say so
             outcome, body = place(call.args[0], call.args[0]), place(program, program)
             yield Half(ast.unparse(node.targets[0]), ast.unparse(call.func), node.lineno, outcome, body, True)
 
@@ -129,11 +130,22 @@ def is_declaration(node: ast.expr) -> TypeGuard[ast.Call]:
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
+    """The modules that it imports, wherever it does, and those that its programs import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module.partition(".")[0]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "import " in node.value:
+            yield from imported_by_text(node.value)
+
+
+def imported_by_text(text: str) -> Iterator[str]:
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:  # a text that is no program, or one that is to fail
+        return
+    yield from imported(tree)
 
 
 def text_faults(rule: Rule) -> Iterator[str]:
@@ -201,7 +213,7 @@ def read_needs(source: str) -> dict[str, Bounds]:
         raise ValueError('its PEP 723 block must have one line, of the form: # dependencies = ["name>=1.2,<2"]')
     needs = {}
     for need in ast.literal_eval(line[1]):
-        parts = re.fullmatch(r"([A-Za-z0-9._-]+)((?:(?:>=|<|==|,)[0-9.]*)*)", need)
+        parts = isinstance(need, str) and re.fullmatch(r"([A-Za-z0-9._-]+)((?:(?:>=|<|==|,)[0-9.]*)*)", need)
         if not parts:
             raise ValueError(f"its need {need!r} is not a name with numeric bounds, such as name>=1.2,<2")
         bounds = re.findall(r"(>=|<|==)([0-9.]+)", parts[2])
