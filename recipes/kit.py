@@ -534,7 +534,8 @@ def _perform(halves: dict[str, Any]) -> None:
 
 def _command_line(recipe: Recipe, claim: str) -> int:
     import argparse
-    import signal
+
+    import console
 
     parser = argparse.ArgumentParser(description=claim)
     parser.add_argument("names", nargs="*", metavar="NAME", help="the halves to prove (all)")
@@ -545,38 +546,32 @@ def _command_line(recipe: Recipe, claim: str) -> int:
     for name in options.names:
         if name not in recipe.halves:
             parser.error(f"NAME is one of {', '.join(recipe.halves)}; {name!r} is none of them")
-    if os.name == "posix":
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if the caller ignores it, no child's status can be had
-    if options.reply:
-        return _report_to_file(recipe, options)
-    try:
-        return _report_to_reader(recipe, claim, options)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    report = _report_to_file if options.reply else _report_to_reader
+    return console.run(lambda: report(recipe, claim, options), os.path.basename(recipe.path))
 
 
 def _report_to_reader(recipe: Recipe, claim: str, options: argparse.Namespace) -> int:
+    import console
+
     results: list[Result] = []
 
     def report(result: Result) -> None:
         results.append(result)
         said = result.declared if result.status == "ok" else result.reason.replace("\n", "\n      ")
         calibrated = ", calibrated" if result.calibrated else ""
-        print(
-            f"{result.status:<5} {result.kind:<6} {result.name}: {said} ({result.seconds:.1f} s{calibrated})",
-            flush=True,
-        )
+        head = f"{result.status:<5} {result.kind:<6} {result.name}"
+        console.say(f"{head}: {said} ({result.seconds:.1f} s{calibrated})")
 
     rule = os.path.splitext(os.path.basename(recipe.path))[0].replace("_", "-")
-    print(f"{rule} on {sys.implementation.name} {'.'.join(map(str, sys.version_info[:3]))}, {sys.platform}\n{claim}")
+    python = f"{sys.implementation.name} {'.'.join(map(str, sys.version_info[:3]))}"
+    console.say(f"{rule} on {python}, {sys.platform}\n{claim}")
     prove(recipe, options.names, options.timeout, report)
     count = {status: sum(result.status == status for result in results) for status in ("ok", "skip", "fail")}
-    print(f"{count['ok']} ok, {count['skip']} skipped, {count['fail']} failed")
+    console.say(f"{count['ok']} ok, {count['skip']} skipped, {count['fail']} failed")
     return 0 if count["ok"] and not count["fail"] else 1
 
 
-def _report_to_file(recipe: Recipe, options: argparse.Namespace) -> int:
+def _report_to_file(recipe: Recipe, _: str, options: argparse.Namespace) -> int:
     """For the verifier. Each result is written when it is there, so that an accident later loses none."""
     import json
 

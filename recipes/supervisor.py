@@ -13,6 +13,7 @@ Sources: PR_SET_CHILD_SUBREAPER(2const), waitpid(2), signal(7), core(5), faultha
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -358,10 +359,10 @@ class _Supervisor:
         give_up = time.monotonic() + 2
         while self._status is not None and self._reap() and time.monotonic() < give_up:
             time.sleep(0.005)  # what only needs a moment to end by itself
-        try:
+        if self._status is None:
+            os.kill(self._leader, signal.SIGKILL)  # it may be so young that it leads no group yet
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it is empty, or (macOS) has only zombies
             os.killpg(self._leader, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):  # the group is empty, or (macOS) has only zombies
-            return
         while self._status is None and self._reap():
             time.sleep(0.002)
 
@@ -460,21 +461,41 @@ def _become_subreaper() -> bool:
     """Makes orphans below this process its children (Linux); returns whether that worked."""
     set_child_subreaper = 36
     libc = _libc()
-    return libc is not None and libc.prctl(set_child_subreaper, 1, 0, 0, 0) == 0
+    return libc is not None and bool(libc.prctl(set_child_subreaper, 1, 0, 0, 0) == 0)
 
 
 def _hide_shared_memory() -> bool:
-    """Gives this process and what it starts a /dev/shm of their own (Linux, as root). Nothing else tells whose a
-    segment is; and this one is gone with the last process that sees it. Returns whether that worked."""
-    new_mounts, private, recursive, harmless = 0x20000, 1 << 18, 1 << 14, 2 | 4  # CLONE_, MS_ of mount(2)
-    libc = _libc()
-    return (
-        libc is not None
-        and os.path.isdir("/dev/shm")
-        and libc.unshare(new_mounts) == 0
-        and libc.mount(b"none", b"/", None, private | recursive, None) == 0
-        and libc.mount(b"none", b"/dev/shm", b"tmpfs", harmless, b"mode=1777") == 0
-    )
+    """Gives this process and what it starts a /dev/shm of their own (Linux; as an ordinary user in a user namespace).
+
+    Nothing else tells whose a segment is, or removes what was killed while it made one; this directory is gone with
+    the last process that sees it. Returns whether that worked. It is first tried in a process of its own, because a
+    namespace of which one half is forbidden is worse than none.
+    """
+    for new_user in (False, True):
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if _make_shared_memory(new_user) else 1)
+        if os.waitpid(pid, 0)[1] == 0:
+            return _make_shared_memory(new_user)
+    return False
+
+
+def _make_shared_memory(new_user: bool) -> bool:
+    new_mounts, new_users, private, recursive, harmless = 0x20000, 0x10000000, 1 << 18, 1 << 14, 2 | 4  # mount(2)
+    libc, user, group = _libc(), os.getuid(), os.getgid()
+    if libc is None or not os.path.isdir("/dev/shm") or libc.unshare(new_mounts | new_user * new_users) != 0:
+        return False
+    if new_user:
+        same = (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1"))
+        try:
+            for name, text in same:
+                with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+                    file.write(text)
+        except OSError:
+            return False
+    everything = (b"none", b"/", None, private | recursive, None)  # or the next mount would be seen outside
+    shared_memory = (b"none", b"/dev/shm", b"tmpfs", harmless, b"mode=1777")
+    return all(libc.mount(*mount) == 0 for mount in (everything, shared_memory))
 
 
 def _libc() -> Any:

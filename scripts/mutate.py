@@ -48,12 +48,14 @@ def counterpart(halves: tuple[rules.Half, ...], number: int) -> rules.Half | Non
     return None
 
 
-def mutants(rule: rules.Rule) -> Iterator[Mutant]:
+def mutants(rule: rules.Rule, version: tuple[int, int]) -> Iterator[Mutant]:
     def replaced(place: rules.Place, text: str) -> str:
         source = rule.source.encode()
         return (source[: place[0]] + text.encode() + source[place[1] :]).decode()
 
     for number, half in enumerate(rule.halves):
+        if half.floor and version < half.floor:  # below a floor another outcome holds, which is left as it is
+            continue
         other = counterpart(rule.halves, number)
         if other is None:
             yield Mutant(rule, half.name, "an outcome that cannot hold", replaced(half.outcome, IMPOSSIBLE))
@@ -61,6 +63,15 @@ def mutants(rule: rules.Rule) -> Iterator[Mutant]:
         outcome, body = rule.text(other.outcome), rule.text(other.body)
         yield Mutant(rule, half.name, f"the outcome of {other.name}", replaced(half.outcome, outcome))
         yield Mutant(rule, half.name, f"the body of {other.name}", replaced(half.body, body))
+
+
+def version_of(python: str) -> tuple[int, int]:
+    program = "import sys; print(*sys.version_info[:2])"
+    said = subprocess.run(
+        [python, "-c", program], stdin=subprocess.DEVNULL, capture_output=True, encoding="ascii", timeout=60, check=True
+    ).stdout
+    major, minor = map(int, said.split())
+    return major, minor
 
 
 def survives(mutant: Mutant, python: str) -> str:
@@ -95,7 +106,8 @@ def main() -> int:
     unknown = [name for name in options.rules if name not in found]
     if unknown:
         parser.error(f"RULE takes one of {', '.join(found)}; {unknown[0]!r} is none")
-    made = [mutant for name in options.rules or found for mutant in mutants(found[name])]
+    version = version_of(options.python)
+    made = [mutant for name in options.rules or found for mutant in mutants(found[name], version)]
     with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
         verdicts = list(pool.map(lambda mutant: survives(mutant, options.python), made))
     alive = [(mutant, why) for mutant, why in zip(made, verdicts) if why]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import TypeGuard  # new in 3.10
 
 CHAPTERS = ("sp", "thread", "proc", "hang", "iso")
-MODULES = ("kit", "supervisor", "linux", "run_tree", "isolated")  # in recipes/, but no rules
+MODULES = ("kit", "console", "supervisor", "linux", "run_tree", "isolated")  # in recipes/, but no rules
 KINDS = ("broken", "fixed", "check", "shows")
 SECTIONS = ("Scope", "Symptom", "Look for", "Sources")
 LONGEST_CLAIM = 90
@@ -29,12 +29,14 @@ Bounds = tuple[tuple[str, tuple[int, ...]], ...]  # such as ((">=", (1, 2)), ("<
 class Half(NamedTuple):
     """A declared function or program: where its outcome and its body are in the source.
 
-    The body of a function is its statements; that of a program is the argument of program().
+    The body of a function is its statements; that of a program is the argument of program(). `floor` is the version
+    from which the outcome is declared to hold, if that is not the oldest one.
     """
 
     name: str
     kind: str
     line: int
+    floor: tuple[int, int] | None
     outcome: Place
     body: Place
     is_program: bool
@@ -81,7 +83,7 @@ def read_rule(path: Path) -> Rule:
     rule = Rule(path.stem.replace("_", "-"), path, "")
     try:
         source = path.read_bytes().decode()
-        tree = ast.parse(source)
+        tree = parse(source)
         needs = read_needs(source)
     except UnicodeDecodeError as error:
         return rule._replace(faults=(f"is not UTF-8: {error}",))
@@ -93,6 +95,13 @@ def read_rule(path: Path) -> Rule:
     halves = tuple(read_halves(tree, source))
     rule = Rule(rule.id, path, source, claim, why, sections, halves, needs, frozenset(imported(tree)))
     return rule._replace(faults=(*text_faults(rule), *half_faults(rule, tree), *timer_faults(tree)))
+
+
+def parse(source: str) -> ast.Module:
+    """As ast.parse(), which leaves out docstrings where Python was told to (-OO, from 3.14 on)."""
+    tree = compile(source, "<recipe>", "exec", ast.PyCF_ONLY_AST, dont_inherit=True, optimize=0)
+    assert isinstance(tree, ast.Module)
+    return tree
 
 
 def read_text(docstring: str) -> tuple[str, str, dict[str, str]]:
@@ -113,16 +122,19 @@ def read_halves(tree: ast.Module, source: str) -> Iterator[Half]:
         assert last.end_lineno is not None and last.end_col_offset is not None
         return starts[first.lineno - 1] + first.col_offset, starts[last.end_lineno - 1] + last.end_col_offset
 
+    def half(name: str, line: int, call: ast.Call, body: Place, is_program: bool) -> Half:
+        since = next((word.value for word in call.keywords if word.arg == "since"), None)
+        floor = ast.literal_eval(since) if isinstance(since, ast.Tuple) else None
+        return Half(name, ast.unparse(call.func), line, floor, place(call.args[0], call.args[0]), body, is_program)
+
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             for call in filter(is_declaration, node.decorator_list):
-                outcome, body = place(call.args[0], call.args[0]), place(node.body[0], node.body[-1])
-                yield Half(node.name, ast.unparse(call.func), node.lineno, outcome, body, False)
+                yield half(node.name, node.lineno, call, place(node.body[0], node.body[-1]), False)
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and is_declaration(node.value.func):
             call = node.value.func
             program = (node.value.args or [call])[0]  # where it is missing, running it will say so
-            outcome, body = place(call.args[0], call.args[0]), place(program, program)
-            yield Half(ast.unparse(node.targets[0]), ast.unparse(call.func), node.lineno, outcome, body, True)
+            yield half(ast.unparse(node.targets[0]), node.lineno, call, place(program, program), True)
 
 
 def is_declaration(node: ast.expr) -> TypeGuard[ast.Call]:

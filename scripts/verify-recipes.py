@@ -28,24 +28,24 @@ import json
 import re
 import selectors
 import shutil
-import signal
 import subprocess
 import time
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 sys.dont_write_bytecode = True  # an installed skill stays as it was installed
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
-sys.path.insert(0, str(RECIPES))
+sys.path[:0] = [str(RECIPES), str(Path(__file__).resolve().parent)]
 
+import console
 import rules
 import supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
-    from types import FrameType
 
+NAME = "verify-recipes.py"
 CLAIMED = tuple((3, minor) for minor in range(9, 16))  # the versions that the pack claims
 NEW_IN_STDLIB = ("annotationlib", "compression", "concurrent", "profiling", "tomllib", "zoneinfo")
 
@@ -294,14 +294,14 @@ def how_it_ended(seen: supervisor.Observed) -> str:
 class Report:
     """Writes verdicts as text, each as soon as those before it are there, and a line of progress on a terminal."""
 
-    def __init__(self, jobs: Sequence[Job], options: argparse.Namespace, out: TextIO | None) -> None:
-        self._jobs, self._options, self._out = jobs, options, out
+    def __init__(self, jobs: Sequence[Job], options: argparse.Namespace) -> None:
+        self._jobs, self._options = jobs, options
         self._pythons = list(dict.fromkeys(job.python for job in jobs))
         self._verdicts: dict[int, Verdict] = {}
         self._written = 0
         self._began = time.monotonic()
         plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
-        self._colour = not plain and out is not None and out.isatty()
+        self._colour = not plain and sys.stdout is not None and sys.stdout.isatty()
         self._progress = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     @property
@@ -390,14 +390,8 @@ class Report:
         return f"\x1b[{colour}m{status:<5}\x1b[0m" if self._colour else f"{status:<5}"
 
     def _write(self, text: str) -> None:
-        if self._out is None or not text:  # None: it was closed before we began, and the exit status has to do
-            return
-        try:
-            print(text, file=self._out, flush=True)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise WrongUse(f"cannot write the report to standard output: {error.strerror}") from error
+        if text:
+            console.say(text)
 
 
 class JsonReport(Report):
@@ -460,14 +454,6 @@ class WrongUse(Exception):
     """The caller asked for something that cannot be; the message says what was expected, seen, and what to do."""
 
 
-class Stopped(BaseException):
-    """A signal asks us to end."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(signum)
-        self.signum = signum
-
-
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rules", nargs="*", metavar="RULE", help="an id, the beginning of ids, or a chapter (all)")
@@ -516,7 +502,7 @@ def choose_pythons(options: argparse.Namespace) -> list[Interpreter]:
     missing = [version for version in CLAIMED if version not in {python.version[:2] for python in found}]
     if missing:
         names = ", ".join(".".join(map(str, version)) for version in missing)
-        complain(f"not found here, so not proven: Python {names}")
+        console.complain(NAME, f"not found here, so not proven: Python {names}")
     return found
 
 
@@ -534,7 +520,7 @@ def run(options: argparse.Namespace) -> int:
         raise WrongUse(f"--require takes what a chosen rule needs; none needs {', '.join(unneeded)}")
     if options.list:
         for rule in chosen:
-            print(f"{rule.id:<40} {rule.claim}".rstrip())
+            console.say(f"{rule.id:<40} {rule.claim}".rstrip())
         return 0
     return prove([Job(rule, python) for rule in chosen for python in pythons], options)
 
@@ -560,97 +546,30 @@ def stdlib() -> frozenset[str]:
 
 
 def prove(jobs: Sequence[Job], options: argparse.Namespace) -> int:
-    report = (JsonReport if options.format == "json" else Report)(jobs, options, sys.stdout)
+    report = (JsonReport if options.format == "json" else Report)(jobs, options)
     report.begin()
     proving = verify(jobs, options)
     try:
         for number, verdict in proving:
             report.add(number, verdict)
     finally:
-        with no_signals():
-            proving.close()  # ends what still runs, also when we are asked to stop
-            report.clear_progress()
+        proving.close()  # ends what still runs, also when we are asked to stop
+        report.clear_progress()
     report.end()
     count = counts(report.verdicts)
     return 0 if count["ok"] and not count["fail"] else 1
 
 
-class no_signals:
-    """Keeps the signals that ask us to end from interrupting the cleaning up that they have started."""
-
-    def __enter__(self) -> None:
-        self._before = {signum: signal.signal(signum, signal.SIG_IGN) for signum in ENDING}
-
-    def __exit__(self, *_: object) -> None:
-        for signum, handler in self._before.items():
-            signal.signal(signum, handler)
-
-
-ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-
-
-def take_over_signals() -> None:
-    """Makes every request to end an exception. What our caller has set to be ignored stays ignored, except SIGCHLD:
-    a process that ignores it cannot learn the status of a child."""
-
-    def stop(signum: int, _: FrameType | None) -> NoReturn:
-        raise Stopped(signum)
-
-    for signum in ENDING:
-        if signal.getsignal(signum) is not signal.SIG_IGN:
-            signal.signal(signum, stop)
-    if hasattr(signal, "SIGCHLD"):
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-def open_standard_descriptors() -> None:
-    """If the caller closed one of 0, 1, 2, the next file opened would get its number, and be written to by mistake."""
-    fd = os.open(os.devnull, os.O_RDWR)
-    while fd < 3:
-        fd = os.dup(fd)
-    os.close(fd)
-
-
-def complain(text: str) -> None:
-    if sys.stderr is not None:  # print() would take standard output instead
-        print(f"verify-recipes.py: {text}", file=sys.stderr, flush=True)
-
-
-def close_standard_output() -> None:
-    """Or the interpreter would try once more to write what could not be written, and complain."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-def end_by(signum: int) -> NoReturn:
-    """Ends as if the signal had not been handled: whoever started us sees the truth."""
-    signal.signal(signum, signal.SIG_DFL)
-    os.kill(os.getpid(), signum)
-    raise SystemExit(128 + signum)  # in case it is blocked
-
-
 def main() -> int:
-    open_standard_descriptors()
-    take_over_signals()
     for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"):
         os.environ.pop(name, None)  # the recipes run from copies, and start faster with bytecode
     options = parse(sys.argv[1:])
     try:
         return run(options)
     except WrongUse as error:
-        complain(str(error))
-        if isinstance(error.__cause__, OSError):
-            close_standard_output()
+        console.complain(NAME, str(error))
         return 2
-    except Stopped as stopped:
-        complain("interrupted")
-        if stopped.signum == signal.SIGINT:
-            return 130
-        end_by(stopped.signum)
-    except BrokenPipeError:  # as `| head` does
-        close_standard_output()
-        end_by(signal.SIGPIPE)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(console.run(main, NAME))
