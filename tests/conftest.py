@@ -138,6 +138,11 @@ def verify() -> Callable[..., Verified]:
     return verify_recipe
 
 
+@pytest.fixture(scope="session")
+def verified() -> type[Verified]:
+    return Verified
+
+
 @pytest.fixture
 def ground() -> Iterator[Ground]:
     with new_ground() as fresh:
