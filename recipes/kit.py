@@ -65,14 +65,23 @@ class Seen(NamedTuple):
         names = _short(", ".join(run.processes + run.files + run.segments), 200)
         return (stopped.get(run.stopped) or self._end()) + (f", leaves {left} ({names})" if any(left) else "")
 
+    @property
+    def status_of_reply(self) -> int | None:
+        """The status with which an interpreter ends after such a reply, unless something else happens."""
+        if self.reply[:1] == ("returned",):
+            return 0
+        interrupted = self.reply[:2] == ("raised", "KeyboardInterrupt") and os.name == "posix"
+        return (-2 if interrupted else 1) if self.reply else None
+
     def _end(self) -> str:
         status = self.run.status or 0
         ended = f"dies of {_signal_name(-status)}" if status < 0 else f"exits with status {status}"
-        if self.reply[:1] == ("raised",):
-            return f"raises {self.reply[1]}: {_short(self.reply[2], 200)}"
-        if self.reply:
-            return f"returns {_short(self.reply[1])}" + (f", then {ended}" if status else "")
-        return ended
+        if not self.reply:
+            return ended
+        then = f", then {ended}" if status != self.status_of_reply else ""
+        if self.reply[0] == "returned":
+            return f"returns {_short(self.reply[1])}{then}"
+        return f"raises {self.reply[1]}: {_short(self.reply[2], 200)}{then}"
 
     def stands_at(self, text: str) -> bool:
         """Whether that line contains `text`; where there is no fork there are no stacks, and nothing to compare."""
@@ -109,7 +118,7 @@ class Returns(NamedTuple):
         return f"returns {_short(self.value)}"
 
     def met(self, seen: Seen) -> bool:
-        return seen.reply == ("returned", self.value) and seen.run.status == 0
+        return seen.reply == ("returned", self.value) and seen.run.status == seen.status_of_reply
 
 
 class Raises(NamedTuple):
@@ -120,7 +129,9 @@ class Raises(NamedTuple):
         return f"raises {self.name}" + (f": {self.text}" if self.text else "")
 
     def met(self, seen: Seen) -> bool:
-        return not seen.run.stopped and seen.reply[:2] == ("raised", self.name) and self.text in seen.reply[2]
+        if seen.run.status != seen.status_of_reply or seen.reply[:2] != ("raised", self.name):
+            return False
+        return self.text in seen.reply[2] if self.text else not seen.reply[2]
 
 
 class Dies(NamedTuple):
@@ -406,7 +417,7 @@ def _prove_one(recipe: Recipe, name: str, bound: float, patience: float) -> Resu
     seen = _see(recipe, name, outcome, bound, patience)
     result = result._replace(seconds=seen.run.seconds, calibrated=seen.run.detail == "calibrated")
     uncounted = [kind for kind, number in outcome.left._asdict().items() if number and kind not in seen.run.counted]
-    if uncounted:
+    if uncounted and not seen.run.stopped:
         return result._replace(status="skip", reason=f"here nobody can tell how many {uncounted[0]} are left")
     if not _is_intact(recipe):
         return result._replace(reason="changes or removes the recipe's own file")

@@ -139,7 +139,8 @@ def tasks(pid: int) -> list[Task]:
         tids = os.listdir(f"{PROC}/{pid}/task")
     except OSError:
         return []
-    return [task for task in (_task(pid, int(tid)) for tid in tids) if task]
+    alarmed = bool(_read(f"{PROC}/{pid}/timers"))  # by timer_create(), as timeout(1) does: a signal will end the wait
+    return [task for task in (_task(pid, int(tid), alarmed) for tid in tids) if task]
 
 
 def command(pid: int) -> str:
@@ -255,13 +256,16 @@ def _process(pid: int) -> Process | None:
     return Process(pid, parent=int(fields[1]), start=int(fields[19]), state=fields[0], name=name)
 
 
-def _task(pid: int, tid: int) -> Task | None:
+def _task(pid: int, tid: int, alarmed: bool) -> Task | None:
     status = _read(f"{PROC}/{pid}/task/{tid}/status")
     if not status:
         return None
     fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
     switches = int(fields["voluntary_ctxt_switches"]) + int(fields["nonvoluntary_ctxt_switches"])
-    return Task(pid, tid, fields["Name"].strip(), fields["State"].split()[0], switches, _call(pid, tid))
+    call = _call(pid, tid)
+    if call and alarmed:
+        call = Call(call.name, timed=True)
+    return Task(pid, tid, fields["Name"].strip(), fields["State"].split()[0], switches, call)
 
 
 def _call(pid: int, tid: int) -> Call | None:

@@ -261,7 +261,8 @@ class _Supervisor:
         elif run.patience and seconds > run.patience:
             return "hang", "calibrated"
         if seconds > run.bound:
-            return "late", f"{watch.processes} processes came and went" if run.watch and not still else ""
+            busy = run.watch and not still and watch.processes > 1
+            return "late", f"{watch.processes} processes came and went" if busy else ""
         return "", ""
 
     def _repeats(self, text: str) -> int:

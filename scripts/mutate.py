@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 IMPOSSIBLE = '__import__("kit").returns("what no function returns")'
-INVALID = ("NameError", "SyntaxError", "IndentationError", "UnboundLocalError")  # the mutant is wrong, not the code in it
+INVALID = (
+    "NameError",
+    "SyntaxError",
+    "IndentationError",
+    "UnboundLocalError",
+)  # the mutant is wrong, not the code in it
 
 
 class Mutant(NamedTuple):

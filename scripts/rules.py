@@ -221,16 +221,26 @@ def read_needs(source: str) -> dict[str, Bounds]:
     if not block:
         return {}
     line = re.fullmatch(r"\s*# dependencies = (\[.*\])\s*", block[1])
-    if not line:
+    listed = literal(line[1]) if line else None
+    if not isinstance(listed, list):
         raise ValueError('its PEP 723 block must have one line, of the form: # dependencies = ["name>=1.2,<2"]')
     needs = {}
-    for need in ast.literal_eval(line[1]):
-        parts = isinstance(need, str) and re.fullmatch(r"([A-Za-z0-9._-]+)((?:(?:>=|<|==|,)[0-9.]*)*)", need)
+    bound = r"(?:>=|<|==)\d+(?:\.\d+)*"
+    for need in listed:
+        parts = isinstance(need, str) and re.fullmatch(rf"([A-Za-z0-9._-]+)((?:{bound}(?:,{bound})*)?)", need)
         if not parts:
             raise ValueError(f"its need {need!r} is not a name with numeric bounds, such as name>=1.2,<2")
         bounds = re.findall(r"(>=|<|==)([0-9.]+)", parts[2])
         needs[parts[1]] = tuple((sign, numbers(version)) for sign, version in bounds)
     return needs
+
+
+def literal(text: str) -> object:
+    """The value that the text writes down; None when it is no literal."""
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return None
 
 
 def numbers(version: str) -> tuple[int, ...]:

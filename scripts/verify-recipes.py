@@ -27,6 +27,7 @@ import difflib
 import json
 import re
 import selectors
+import shlex
 import shutil
 import subprocess
 import time
@@ -300,7 +301,7 @@ class Report:
         self._verdicts: dict[int, Verdict] = {}
         self._written = 0
         self._began = time.monotonic()
-        plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+        plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
         self._colour = not plain and sys.stdout is not None and sys.stdout.isatty()
         self._progress = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
@@ -350,7 +351,7 @@ class Report:
         if verdict.status == "fail":
             for reason in verdict.reasons:
                 yield "      " + reason.replace("\n", "\n      ")
-            yield f"      rerun: {verdict.python.path} {display(verdict.rule.path)}"
+            yield f"      rerun: {shlex.join([verdict.python.path, display(verdict.rule.path)])}"
             if self._options.format == "github":
                 yield from annotate(verdict)
 
@@ -413,8 +414,8 @@ class JsonReport(Report):
                     "rule": verdict.rule.id,
                     "python": verdict.python.short,
                     "status": verdict.status,
-                    "reasons": verdict.reasons,
-                    "checks": verdict.checks,
+                    "reasons": [without_paths(reason) for reason in verdict.reasons],
+                    "checks": [{**check, "reason": without_paths(check["reason"])} for check in verdict.checks],
                     "seconds": verdict.seconds,
                 }
                 for verdict in self.verdicts
@@ -422,6 +423,11 @@ class JsonReport(Report):
             "summary": counts(self.verdicts),
         }
         self._write(json.dumps(document, indent=1))
+
+
+def without_paths(text: str) -> str:
+    """Each absolute path cut down to its last part; a URL is none."""
+    return re.sub(r"(?<![\w:/.])/(?:[^/\n'\"]*[^/\s'\"]/)+(?=[^/\s])", "", text)
 
 
 def counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
@@ -499,6 +505,8 @@ def choose_pythons(options: argparse.Namespace) -> list[Interpreter]:
         named = [interpreter_named(name) for name in options.python or [sys.executable]]
         return list(dict.fromkeys(named))
     found = all_interpreters()
+    if not found:
+        raise WrongUse("--all-pythons found no CPython from 3.9 on: put one on PATH, or name it with --python")
     missing = [version for version in CLAIMED if version not in {python.version[:2] for python in found}]
     if missing:
         names = ", ".join(".".join(map(str, version)) for version in missing)
