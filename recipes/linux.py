@@ -68,13 +68,15 @@ _NUMBERS = {
 
 
 class Process(NamedTuple):
-    """One process. `start` is in clock ticks since boot: with `pid` it names the process and no later one."""
+    """One process. `start` is in clock ticks since boot: with `pid` it names the process and no later one. `reaped`
+    is the page faults of all children that it has waited for, which grows with each of them."""
 
     pid: int
     parent: int
     start: int
     state: str
     name: str
+    reaped: int = 0
 
 
 class Call(NamedTuple):
@@ -203,6 +205,7 @@ class Watch:
     def __init__(self, root: int, main: int, despite: tuple[str, ...] = ()) -> None:
         self._root, self._main, self._despite = root, main, despite
         self._pids: set[int] = set()
+        self._family: frozenset[tuple[int, int]] = frozenset()
         self._restart({})
 
     @property
@@ -215,8 +218,12 @@ class Watch:
         self._times, self._began = 0, time.monotonic()
 
     def look(self) -> Look:
-        seen = self._tasks()
-        if seen.keys() != self._first.keys() or not all(map(self._unmoved, seen.values())):
+        family, before = descendants(self._root), self._family
+        # With the dead, and what was waited for: a child may come and go between two looks, again and again.
+        self._family = frozenset((process.pid, process.reaped) for process in family)
+        seen = self._tasks(family)
+        same = self._family == before and seen.keys() == self._first.keys()
+        if not same or not all(map(self._unmoved, seen.values())):
             self._restart(seen)
         elif all(task.state in "ST" for task in seen.values()):
             self._times += 1
@@ -228,9 +235,9 @@ class Watch:
         seconds = time.monotonic() - self._began
         return Look(self._times, seconds, timers, main_waits=main is not None and not _timed(main))
 
-    def _tasks(self) -> dict[int, Task]:
-        living = [process for process in descendants(self._root) if process.state not in "ZX"]
-        self._pids.update(process.pid for process in living)
+    def _tasks(self, family: list[Process]) -> dict[int, Task]:
+        living = [process for process in family if process.state not in "ZX"]
+        self._pids.update(process.pid for process in family)
         every = (task for process in living for task in tasks(process.pid))
         return {task.tid: task for task in every if not (self._despite and task.name.startswith(self._despite))}
 
@@ -253,7 +260,7 @@ def _process(pid: int) -> Process | None:
         return None
     name, _, rest = stat.partition("(")[2].rpartition(")")  # the name may hold spaces and parentheses
     fields = rest.split()
-    return Process(pid, parent=int(fields[1]), start=int(fields[19]), state=fields[0], name=name)
+    return Process(pid, int(fields[1]), int(fields[19]), state=fields[0], name=name, reaped=int(fields[8]))
 
 
 def _task(pid: int, tid: int, alarmed: bool) -> Task | None:

@@ -446,11 +446,12 @@ def annotate(verdict: Verdict) -> Iterator[str]:
 
 
 def display(path: Path) -> str:
-    """The path as one would type it here."""
+    """The path as one would type it here: relative to a directory that it is in, other than the root."""
     try:
-        return str(path.relative_to(Path.cwd()))
-    except (ValueError, OSError):
+        here = Path.cwd()
+    except OSError:  # it was removed
         return str(path)
+    return str(path.relative_to(here)) if here in path.parents and here != Path(here.anchor) else str(path)
 
 
 # ----------------------------------------------------------------------------------------------------- command line
