@@ -8,7 +8,6 @@ Sources: signal(7), credits to https://www.cons.org/cracauer/sigint.html for dyi
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -44,10 +43,10 @@ def run(work: Callable[[], int], name: str) -> int:
             return 130
         end_by(stopped.signum)
     except BrokenPipeError:  # as `| head` does
-        close_standard_output()
+        discard(1)
         end_by(signal.SIGPIPE)
     except CannotWrite as error:
-        close_standard_output()
+        discard(1)
         complain(name, f"cannot write to standard output: {error}")
         return 2
 
@@ -70,8 +69,10 @@ def say(text: str) -> None:
 def complain(name: str, text: str) -> None:
     """Writes a line to standard error, if that can be written to; print() alone would take standard output instead."""
     if sys.stderr is not None:
-        with contextlib.suppress(OSError):
+        try:
             print(f"{name}: {text}", file=sys.stderr, flush=True)
+        except OSError:
+            discard(2)
 
 
 def take_over_signals() -> None:
@@ -104,9 +105,9 @@ def open_standard_descriptors() -> None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
-def close_standard_output() -> None:
-    """Or the interpreter would try once more to write what could not be written, and complain."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+def discard(fd: int) -> None:
+    """What could not be written there goes nowhere, or the interpreter would try once more at its end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), fd)
 
 
 def end_by(signum: int) -> NoReturn:

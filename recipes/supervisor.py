@@ -119,7 +119,7 @@ def start(run: Run) -> Supervised:
 def finish(supervised: Supervised) -> Observed:
     """Waits for the result. Whatever a signal handler raises meanwhile is passed on after all is cleaned up.
 
-    Raises RuntimeError when the supervisor itself failed; what it printed is on standard error.
+    A supervisor that fails itself prints why to standard error, and the run has "failed".
     """
     if supervised.done is not None:
         return supervised.done
@@ -132,7 +132,7 @@ def finish(supervised: Supervised) -> Observed:
     os.close(supervised.lifeline)
     _, status = os.waitpid(supervised.pid, 0)
     if not text:
-        raise RuntimeError(f"a supervisor ended without a result, with wait status {status}")
+        return Observed(stopped="failed", detail=f"its supervisor ended without a result, with wait status {status}")
     fields = json.loads(text)
     return Observed._make(tuple(field) if isinstance(field, list) else field for field in fields)
 
@@ -306,9 +306,16 @@ class _Supervisor:
     def _dump_stacks(self) -> None:
         """Has Python print its stacks and die of it: `-X faulthandler` does so on SIGABRT, in a deadlock too.
 
-        Whatever else could print is stopped first, or that would come between.
+        Whatever else could print is stopped first, or that would come between. Then threads that replace children stand
+        still as well: faulthandler may crash on the stack of one that runs.
         """
+        watch, give_up = linux.Watch(os.getpid(), self._leader), time.monotonic() + 2
         self._stop_others()
+        while self._sees and watch.look().times < 2 and time.monotonic() < give_up:
+            self._drain()
+            self._reap()
+            time.sleep(0.01)
+            self._stop_others()
         self._drain()
         os.kill(self._leader, signal.SIGABRT)  # it has not been reaped, so the number is still its own
         os.kill(self._leader, signal.SIGCONT)
@@ -416,7 +423,7 @@ def _environment(home: str) -> dict[str, str]:
 def _make_home() -> str:
     """A directory with a working directory `d` and a temporary directory `t`. The path of a socket has at most 107
     bytes, of which multiprocessing takes 35 below `t`: where TMPDIR is long, /tmp is taken if that is possible."""
-    folder = tempfile.gettempdir()
+    folder = os.path.abspath(tempfile.gettempdir())
     if len(os.fsencode(folder)) > 40 and os.access("/tmp", os.W_OK | os.X_OK):
         folder = "/tmp"
     home = tempfile.mkdtemp(prefix="hp-", dir=folder)
@@ -426,8 +433,12 @@ def _make_home() -> str:
 
 
 def _files_below(home: str) -> tuple[str, ...]:
+    """Files, links, and directories with nothing in them."""
     walks = [walk for part in ("d", "t") for walk in os.walk(f"{home}/{part}")]
-    paths = [os.path.relpath(os.path.join(path, name), home) for path, _, names in walks for name in names]
+    paths = [os.path.join(path, name) for path, _, names in walks for name in names]
+    folders = [os.path.join(path, name) for path, names, _ in walks for name in names]
+    paths += [folder for folder in folders if os.path.islink(folder) or not os.listdir(folder)]
+    paths = [os.path.relpath(path, home) for path in paths]
     return tuple(os.fsencode(path).decode("utf-8", "backslashreplace") for path in paths)
 
 

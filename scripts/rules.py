@@ -79,12 +79,17 @@ def find_rules(folder: Path) -> list[Rule]:
 
 
 def read_rule(path: Path) -> Rule:
-    """Reads one recipe. What is wrong with it is in `faults`; OSError is raised when the file cannot be read."""
+    """Reads one recipe. What is wrong with it is in `faults`."""
     rule = Rule(path.stem.replace("_", "-"), path, "")
+    source = ""
     try:
         source = path.read_bytes().decode()
         tree = parse(source)
         needs = read_needs(source)
+    except OSError as error:
+        return rule._replace(faults=(f"cannot be read: {error.strerror}",))
+    except (MemoryError, RecursionError):  # what the parser raises for nesting without end
+        return rule._replace(faults=("cannot be parsed: it is nested too deeply",))
     except UnicodeDecodeError as error:
         return rule._replace(faults=(f"is not UTF-8: {error}",))
     except SyntaxError as error:
@@ -227,7 +232,7 @@ def read_needs(source: str) -> dict[str, Bounds]:
     needs = {}
     bound = r"(?:>=|<|==)\d+(?:\.\d+)*"
     for need in listed:
-        parts = isinstance(need, str) and re.fullmatch(rf"([A-Za-z0-9._-]+)((?:{bound}(?:,{bound})*)?)", need)
+        parts = isinstance(need, str) and re.fullmatch(rf"([A-Za-z0-9._-]+)({bound}(?:,{bound})*)", need)
         if not parts:
             raise ValueError(f"its need {need!r} is not a name with numeric bounds, such as name>=1.2,<2")
         bounds = re.findall(r"(>=|<|==)([0-9.]+)", parts[2])

@@ -215,7 +215,7 @@ def plan(job: Job, options: argparse.Namespace) -> supervisor.Run:
     beside = [(path.name, path.read_text(encoding="utf-8")) for path in modules if path.exists()]
     return supervisor.Run(
         (job.python.path,),
-        bound=(len(job.rule.halves) + 1) * (options.timeout + 30),
+        bound=options.timeout + len(job.rule.halves) * (options.timeout + 10),
         files=((job.rule.path.name, job.rule.source), *beside),
         arguments=("--timeout", str(options.timeout)),
         reply=True,

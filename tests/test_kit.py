@@ -531,6 +531,13 @@ except OSError:
     raise ValueError("first")
 """))
 program_returns = check(returns(None))(program("pass"))
+program_only_prints_a_traceback = check(raises(OSError, "printed"))(program("""
+import traceback
+try:
+    raise OSError("printed")
+except OSError:
+    traceback.print_exc()
+"""))
 '''
 
 HERE = f"Python 3.{sys.version_info[1]}"
@@ -556,6 +563,7 @@ REASONS = {
     "program_raises_another": "declared raises OSError: a; observed raises FileNotFoundError: a",
     "program_raises_with_another_text": "declared raises ValueError: last; observed raises ValueError: first",
     "program_returns": "declared returns None; observed exits with status 0",
+    "program_only_prints_a_traceback": "declared raises OSError: printed; observed exits with status 0",
 }
 
 
@@ -895,14 +903,18 @@ def test_late_half_is_stopped_after_timeout(tmp_path: Path) -> None:
 
 def test_interrupt_ends_what_runs(tmp_path: Path) -> None:
     recipe = write(tmp_path, TWO, "\n@check(returns(1))\ndef never_ends():\n    while True: pass\n")
-    child = subprocess.Popen(
-        [sys.executable, recipe],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
+    ours = signal.signal(signal.SIGINT, signal.default_int_handler)  # or the child would ignore it, if we do
+    try:
+        child = subprocess.Popen(
+            [sys.executable, recipe],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        )
+    finally:
+        signal.signal(signal.SIGINT, ours)
     assert child.stdout
     try:
         assert any(line.startswith("ok    check  whole") for line in iter(child.stdout.readline, ""))

@@ -460,6 +460,7 @@ TIMERS = {
             time.sleep(0.05)
         """,
     ),
+    "a child is below timeout(1)": (1, "import subprocess; subprocess.call(['timeout', '60', 'sleep', 'infinity'])"),
     "a child sleeps beside a thread that polls": (
         1,
         """
@@ -587,7 +588,7 @@ def test_timer_is_no_proof(name: str, observed: Runs) -> None:
     assert seen.stopped == "timer", seen
     tasks = seen.detail.split(", ")
     assert len(tasks) == number
-    calls = "clock_nanosleep|select|pselect6|futex"  # time.sleep() is a select up to Python 3.10
+    calls = "clock_nanosleep|select|pselect6|futex|rt_sigsuspend"  # time.sleep() is a select up to Python 3.10
     assert all(re.fullmatch(rf"pid \d+ \(.+ in (?:{calls})\)", task) for task in tasks), seen.detail
     assert seen.seconds >= 4
 
@@ -741,6 +742,8 @@ class Machine:
         switches: int = 0,
         call: str = "",
         name: str = "x",
+        reaped: int = 0,
+        timers: str = "",
     ) -> None:
         tid = tid or pid
         folder = self._folder / str(pid) / "task" / str(tid)
@@ -749,7 +752,9 @@ class Machine:
         (folder / "status").write_text(f"{status}nonvoluntary_ctxt_switches:\t0\n")
         (folder / "syscall").write_text(call or READ)
         if tid == pid:
-            (self._folder / str(pid) / "stat").write_text(f"{pid} (x) {state} {parent}{' 0' * 17} 7 0 0\n")
+            fields = [state, parent, *[0] * 6, reaped, *[0] * 10, 7, 0, 0]
+            (self._folder / str(pid) / "stat").write_text(f"{pid} (x) {' '.join(map(str, fields))}\n")
+            (self._folder / str(pid) / "timers").write_text(timers)
 
 
 def syscall(number: int, **arguments: int) -> str:
@@ -791,12 +796,24 @@ def test_stopped_task_is_at_rest(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("state", "ZX")
-def test_what_has_ended_is_not_looked_at(machine: Machine, state: str) -> None:
+def test_what_has_ended_may_have_any_call(machine: Machine, state: str) -> None:
     machine.task(20)
     machine.task(21, parent=20, state=state, call="0")
     watch = linux.Watch(1, main=20)
     assert [watch.look().at_rest for _ in range(4)] == [False, False, False, True]
-    assert watch.processes == 1
+    assert watch.processes == 2
+
+
+def test_child_that_came_and_went_between_two_looks_begins_the_count_anew(machine: Machine) -> None:
+    machine.task(20)
+    machine.task(21, parent=20, state="Z")
+    watch = linux.Watch(1, main=20)
+    assert times(watch, 4) == [0, 1, 2, 3]
+    machine.task(20, reaped=1)  # another child, which it has waited for
+    assert times(watch, 4) == [0, 1, 2, 3]
+    machine.task(22, parent=20, state="Z")  # another one, for which it has not
+    assert times(watch, 4) == [0, 1, 2, 3]
+    assert watch.processes == 3
 
 
 @pytest.mark.parametrize(
@@ -926,6 +943,19 @@ def test_timeout_is_where_the_call_has_it(
     monkeypatch.setattr(platform, "machine", lambda: machine_name)
     machine.task(20, call=text)
     assert [task.call for task in linux.tasks(20)] == [expected]
+
+
+def test_process_with_a_timer_of_its_own_waits_for_it(machine: Machine) -> None:
+    """As timeout(1) does, in a call without a timeout: the timer's signal will end the call."""
+    machine.task(20)
+    machine.task(21, parent=20, timers="ID: 0\nsignal: 14/0000000000000000\nnotify: signal/pid.21\nClockID: 0\n")
+    machine.task(21, 22, call=FUTEX)
+    assert [task.call for task in linux.tasks(20)] == [("read", False)]
+    assert sorted(task.call or () for task in linux.tasks(21)) == [("futex", True), ("read", True)]
+    watch = linux.Watch(1, main=20)
+    looks = [watch.look() for _ in range(5)]
+    assert [len(look.timers) for look in looks] == [2] * 5
+    assert not any(look.at_rest or look.at_rest_beside_pollers for look in looks)
 
 
 # ------------------------------------------------------------------------------------------------------ real trees
