@@ -222,7 +222,7 @@ def test_errors_to_a_full_device(ground: Ground) -> None:
         assert run(ground, verifier("nothing-of-that-name"), stderr=full)[:2] == (2, "")
 
 
-@pytest.mark.parametrize("argv", [verifier(*RULES), [sys.executable, str(BY_HAND)]], ids=["verifier", "by hand"])
+@pytest.mark.parametrize("argv", [verifier(COMMUNICATE), [sys.executable, str(BY_HAND)]], ids=["verifier", "by hand"])
 def test_standard_input_is_never_read(ground: Ground, argv: list[str]) -> None:
     data = b"somebody else's line\n" * 1000
     reader, writer = os.pipe()
@@ -406,10 +406,9 @@ def test_every_variable_of_python_that_makes_it_talk(ground: Ground) -> None:
     assert_holds(ended._replace(status=0), QUICK, quiet=False)
 
 
-@pytest.mark.parametrize("option", ["-E", "-I"])
-def test_variables_that_python_was_told_to_ignore_reach_no_recipe(ground: Ground, option: str) -> None:
+def test_variables_that_python_was_told_to_ignore_reach_no_recipe(ground: Ground) -> None:
     changes = with_evil(ground, {**HARMLESS, **NOISY, **DEADLY})
-    assert_holds(run(ground, verifier(*RULES, python=[sys.executable, option]), changes), *RULES)
+    assert_holds(run(ground, verifier(*RULES, python=[sys.executable, "-I"]), changes), *RULES)
 
 
 def test_no_variable_of_python_is_forgotten() -> None:
@@ -439,7 +438,7 @@ def test_newest_python_without_docstrings(ground: Ground) -> None:
 
 def test_caller_ignores_sigchld(ground: Ground) -> None:
     ignore = lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # noqa: E731
-    assert_holds(run(ground, verifier(*RULES), preexec_fn=ignore), *RULES)
+    assert_holds(run(ground, verifier(QUICK), preexec_fn=ignore), QUICK)
     by_hand = run(ground, [sys.executable, str(BY_HAND)], preexec_fn=ignore)
     assert (by_hand.status, by_hand.err) == (0, ""), by_hand.out
 
@@ -459,7 +458,7 @@ def test_caller_ignores_sigint(ground: Ground) -> None:
 
 def test_caller_blocks_signals(ground: Ground) -> None:
     block = lambda: signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # noqa: E731
-    assert_holds(run(ground, verifier(*RULES), preexec_fn=block), *RULES)
+    assert_holds(run(ground, verifier(QUICK), preexec_fn=block), QUICK)
     child = begin(ground, verifier(QUICK), preexec_fn=block)
     child.stdout.readline()
     child.terminate()
@@ -721,7 +720,10 @@ def end_at_moments(ground: Ground, argv: Sequence[str], way: Way, seconds: float
 
 @pytest.mark.parametrize("name", WAYS)
 def test_verifier_is_ended(ground: Ground, name: str) -> None:
-    end_at_moments(ground, verifier(*RULES), WAYS[name], seconds=2.0)
+    rules = (
+        RULES if name in ("SIGTERM", "SIGKILL") else (COMMUNICATE, QUICK)
+    )  # the third is dear: whole programs, pools
+    end_at_moments(ground, verifier(*rules), WAYS[name], seconds=2.0)
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -733,7 +735,7 @@ def test_recipe_by_hand_is_ended(ground: Ground, name: str) -> None:
 def test_half_that_never_ends_dies_with_its_owner(ground: Ground, by_hand: bool) -> None:
     recipe = Path(shutil.copy(FIXTURES / "thread_fixed_half_polls_for_ever.py", ground.recipes))
     argv = [sys.executable, str(recipe)] if by_hand else verifier("--recipes", str(ground.recipes))
-    end_at_moments(ground, argv, WAYS["SIGKILL"]._replace(times=5), seconds=2.0)
+    end_at_moments(ground, argv, WAYS["SIGKILL"]._replace(times=5), seconds=3.0)
 
 
 def test_verifier_of_an_ordinary_user_is_killed(ground: Ground, nobody: Nobody) -> None:

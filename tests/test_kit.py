@@ -386,9 +386,11 @@ def files_left():
     open(os.path.join(tempfile.mkdtemp(), "there"), "w").close()
     tempfile.mkstemp()
 
-@check(returns(None))
-def folder_is_no_file():
+@check(returns(None) & leaves(files=3))
+def empty_folder_and_links_left():
     tempfile.mkdtemp()
+    os.symlink("nowhere", "link")
+    os.symlink("/", "folder")
 
 @check(returns(None) & leaves(1, files=1))
 def child_and_its_file_left():
