@@ -168,7 +168,7 @@ ok    thread-other                1 check                        {SECONDS}
 fail  proc-wrong                  1 of 2 checks                  {SECONDS}
       works: declared returns 1; observed exits with status 3
       \| in other words
-      rerun: {re.escape(sys.executable)} proc_wrong\.py
+      rerun: {re.escape(shlex.quote(sys.executable))} proc_wrong\.py
 skip  iso-absent                  needs hangproof-no-such>=1\.2,<2 \(pip install 'hangproof-no-such>=1\.2,<2'\) 0\.0s
 3 ok, 1 skipped, 1 failed in {SECONDS}
 """,
@@ -188,7 +188,7 @@ fail  proc-wrong                  1 of 2 checks                  {SECONDS}
       ok   broken fails: raises ValueError: no \(\d\.\d+s\)
       works: declared returns 1; observed exits with status 3
       \| in other words
-      rerun: {re.escape(sys.executable)} proc_wrong\.py
+      rerun: {re.escape(shlex.quote(sys.executable))} proc_wrong\.py
 1 ok, 0 skipped, 1 failed in {SECONDS}
 """,
         done.stdout,
@@ -399,7 +399,7 @@ def otherwise(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 def test_recipe_that_does_otherwise_than_it_says(rule: str, otherwise: dict[str, list[str]]) -> None:
     line, *reasons = otherwise[rule]
     assert re.fullmatch(rf"fail  {rule:<27} not proven                     {SECONDS}", line)
-    rerun = f"      rerun: {sys.executable} {rule.replace('-', '_')}.py"
+    rerun = f"      rerun: {shlex.quote(sys.executable)} {rule.replace('-', '_')}.py"
     assert reasons == [f"      {OTHERWISE[rule][1]}", rerun]
 
 
@@ -606,7 +606,7 @@ def test_python_that_only_pyenv_has(rules: Rules, pythons: Pythons, other_python
     for name in (minor, version):
         done = rules.verify("--python", name, env=pythons.environment)
         assert done.stdout.startswith(f"CPython {version} on linux, 1 rule\n"), done.stderr
-        assert f"      rerun: {link} sp_wrong.py\n" in done.stdout
+        assert f"      rerun: {shlex.quote(str(link))} sp_wrong.py\n" in done.stdout
 
 
 def test_unknown_python_is_wrong_use_and_the_known_are_said(rules: Rules, pythons: Pythons) -> None:
@@ -643,7 +643,7 @@ def test_matrix_of_two_pythons(rules: Rules, pythons: Pythons, other_python: Pat
     for row, ((status, rule, said), version) in zip(rows, [(each, v) for each in shape for v in (VERSION, other)]):
         assert row.startswith(f"{status:<5} {rule:<27} {version:<9}{said}")
     assert len(rows) == 6
-    assert f"      rerun: {other_python} sp_wrong.py" in lines
+    assert f"      rerun: {shlex.quote(str(other_python))} sp_wrong.py" in lines
     first, second = max(4, len(VERSION)), max(4, len(other))
     assert lines[-5:-1] == [
         f"{'':<27} {VERSION:<{first}} {other:<{second}}",
