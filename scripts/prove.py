@@ -121,7 +121,7 @@ def holds(step: Step) -> bool:
 def sources() -> str:
     """A digest of all that is proven, and of what proves it."""
     digest = hashlib.sha256()
-    for path in sorted([*ROOT.glob("recipes/*.py"), *ROOT.glob("scripts/*")]):
+    for path in sorted([*ROOT.glob("recipes/*.py"), *ROOT.glob("scripts/*.*")]):
         digest.update(f"{path.name}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 
