@@ -223,7 +223,8 @@ class Choice(NamedTuple):
 def hangs(*, at: str, despite: str | tuple[str, ...] = (), since: Version = OLDEST, until: Version = NEWEST) -> Outcome:
     """Never moves again, with `at` in the innermost line of the recipe: the main thread's, or another thread's where
     the main one is in no line of the recipe (at interpreter exit). `despite` names threads of a library, by the
-    beginning of the name that the system knows, which are not looked at."""
+    beginning of the name that the system knows, which are not looked at. A thread or child that has polled three times
+    is taken for housekeeping: no half may wait for one that would end."""
     if not at:
         raise TypeError("hangs(at=...) takes a part of the line where it hangs, not an empty text")
     return Outcome(Hangs(at, (despite,) if isinstance(despite, str) else despite), since=since, until=until)
@@ -494,7 +495,7 @@ def _traceback(output: str) -> tuple[str, ...]:
     if not found or first is None:
         return ()
     name, _, message = "\n".join(lines[first:]).partition(": ")
-    return ("raised", name.strip(), message.strip())
+    return ("raised", name.strip().removeprefix("__main__."), message.strip())  # 3.9 and 3.10 print it
 
 
 def _last_words(seen: Seen) -> str:
@@ -553,6 +554,8 @@ def _command_line(recipe: Recipe, claim: str) -> int:
     parser.add_argument("--timeout", type=float, default=60, metavar="SECONDS", help="bound on each of them (60)")
     parser.add_argument("--reply", metavar="FILE", help="write the results there, as lines of JSON")
     options = parser.parse_args()
+    if not 0 < options.timeout < 1_000_000:
+        parser.error(f"--timeout takes a number of seconds above 0, not {options.timeout}")
     options.names = options.names or list(recipe.halves)
     for name in options.names:
         if name not in recipe.halves:

@@ -465,6 +465,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rules", nargs="*", metavar="RULE", help="an id, the beginning of ids, or a chapter (all)")
     parser.add_argument("--list", action="store_true", help="list the rules with their claims and stop")
+    parser.add_argument("--explain", metavar="ID", help="print this rule as Markdown and stop")
+    parser.add_argument("--fixed", metavar="ID", help="print the code of this rule that works, to copy, and stop")
     parser.add_argument("--verbose", "-v", action="store_true", help="a line per check")
     parser.add_argument("--floors", action="store_true", help="a line per version floor: present or absent here")
     parser.add_argument("--python", action="append", default=[], metavar="NAME_OR_PATH", help="prove it there")
@@ -492,7 +494,7 @@ def select(found: Sequence[rules.Rule], wanted: Sequence[str]) -> list[rules.Rul
     """Those named by id, beginning or chapter; all when none is. Raises WrongUse for a name that matches nothing."""
     names = [name.replace("_", "-") for name in wanted]
     for name in names:
-        if not any(rule.id.startswith(name) for rule in found):
+        if not name or not any(rule.id.startswith(name) for rule in found):
             near = difflib.get_close_matches(name, [rule.id for rule in found], n=1, cutoff=0.3)
             hint = f"did you mean {near[0]}?" if near else "--list shows what there is"
             raise WrongUse(f"RULE takes an id, the beginning of ids, or a chapter; {name!r} is none: {hint}")
@@ -523,6 +525,10 @@ def run(options: argparse.Namespace) -> int:
     found = [with_import_faults(rule, known) for rule in rules.find_rules(options.recipes.resolve())]
     if not found:
         raise WrongUse(f"there is no recipe in {options.recipes}: expected files such as sp_timeout_always.py")
+    for wanted, write in ((options.explain, rules.explain), (options.fixed, rules.fixed_code)):
+        if wanted:
+            console.say(write(the_one(found, wanted)).rstrip())
+            return 0
     chosen = select(found, options.rules)
     unneeded = [need for need in options.require if not any(need in rule.needs for rule in chosen)]
     if unneeded:
@@ -532,6 +538,16 @@ def run(options: argparse.Namespace) -> int:
             console.say(f"{rule.id:<40} {rule.claim}".rstrip())
         return 0
     return prove([Job(rule, python) for rule in chosen for python in pythons], options)
+
+
+def the_one(found: Sequence[rules.Rule], wanted: str) -> rules.Rule:
+    """The rule of exactly this id. Raises WrongUse when there is none, or when it cannot be read."""
+    rule = next((rule for rule in select(found, [wanted]) if rule.id == wanted.replace("_", "-")), None)
+    if rule is None:
+        raise WrongUse(f"expected the whole id of a rule; {wanted!r} is only the beginning of one: --list shows them")
+    if rule.faults:
+        raise WrongUse(f"{rule.id} {rule.faults[0]}")
+    return rule
 
 
 def with_import_faults(rule: rules.Rule, known: frozenset[str]) -> rules.Rule:
