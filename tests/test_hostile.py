@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 import pytest
+from conftest import new_ground
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -135,10 +136,6 @@ def newest_python() -> str:
     return (listed.stdout.splitlines() or [sys.executable])[-1]
 
 
-def test_nothing_hostile(ground: Ground) -> None:
-    assert_holds(run(ground, verifier(*RULES)), *RULES)
-
-
 # ------------------------------------------------------------------------------------------- where the output goes
 
 
@@ -166,11 +163,12 @@ def test_json_output_closed_early(ground: Ground) -> None:
 
 
 def test_output_closed_at_once(ground: Ground) -> None:
-    for arguments in ([QUICK], ["--format", "json", QUICK], ["--list"]):
-        child = begin(ground, verifier(*arguments))
+    each = ([QUICK], ["--format", "json", QUICK], ["--list"])
+    together = [begin(ground, verifier(*arguments)) for arguments in each]
+    for child in together:
         child.stdout.close()
-        ended = end(child)
-        assert (ended.status, ended.err) == (-signal.SIGPIPE, ""), arguments
+    for child in together:
+        assert end(child)[::2] == (-signal.SIGPIPE, ""), child.args
     assert left(ground) == []
 
 
@@ -183,22 +181,20 @@ def test_output_of_a_recipe_by_hand_closed_early(ground: Ground) -> None:
 @pytest.mark.parametrize("which", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
 def test_standard_descriptor_closed(ground: Ground, which: str) -> None:
     shutil.copy(FIXTURES / "sp_broken_half_works.py", ground.recipes)
-    silent = "1>&-" in which
-
-    def through_shell(*arguments: str) -> Ended:
-        return run(ground, ["sh", "-c", f'exec "$@" {which}', "sh", *verifier(*arguments)])
-
-    holds = through_shell(QUICK)
-    if silent:
+    each = ([QUICK], ["--recipes", str(ground.recipes)], ["nothing-of-that-name"])
+    shell = ["sh", "-c", f'exec "$@" {which}', "sh"]
+    together = [begin(ground, [*shell, *verifier(*arguments)]) for arguments in each]
+    holds, fails, misused = [end(child) for child in together]
+    if "1>&-" in which:
         assert holds == (0, "", "")
+        assert fails == (1, "", "")
     else:
         assert_holds(holds, QUICK)
-    fails = through_shell("--recipes", str(ground.recipes))
-    assert (fails.status, fails.err) == (1, "")
-    assert silent or rows(fails)[0].startswith("fail  sp-broken-half-works")
-    misused = through_shell("nothing-of-that-name")
-    assert (misused.status, misused.out) == (2, "")
+        assert rows(fails)[0].startswith("fail  sp-broken-half-works")
+        assert fails[::2] == (1, "")
+    assert misused[:2] == (2, "")
     assert len(misused.err.splitlines()) == ("2>&-" not in which)
+    assert left(ground) == []
 
 
 @pytest.mark.parametrize("arguments", [[QUICK], ["--format", "json", QUICK], ["--list"]], ids=" ".join)
@@ -222,18 +218,20 @@ def test_errors_to_a_full_device(ground: Ground) -> None:
         assert run(ground, verifier("nothing-of-that-name"), stderr=full)[:2] == (2, "")
 
 
-@pytest.mark.parametrize("argv", [verifier(COMMUNICATE), [sys.executable, str(BY_HAND)]], ids=["verifier", "by hand"])
-def test_standard_input_is_never_read(ground: Ground, argv: list[str]) -> None:
+def test_standard_input_is_never_read(ground: Ground) -> None:
     data = b"somebody else's line\n" * 1000
-    reader, writer = os.pipe()
-    os.write(writer, data)
-    os.close(writer)
-    try:
-        ended = run(ground, argv, stdin=reader)
+    together = []
+    for argv in (verifier(COMMUNICATE), [sys.executable, str(BY_HAND)]):
+        reader, writer = os.pipe()
+        os.write(writer, data)
+        os.close(writer)
+        together.append((reader, begin(ground, argv, stdin=reader)))
+    for reader, child in together:
+        ended = end(child)
         assert (ended.status, ended.err) == (0, ""), ended.out
-        assert os.read(reader, 2 * len(data)) == data
-    finally:
-        os.close(reader)
+        with open(reader, "rb") as rest:
+            assert rest.read() == data
+    assert left(ground) == []
 
 
 # ------------------------------------------------------------------------------------- where temporary files could go
@@ -261,29 +259,37 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
-def test_temporary_directory(ground: Ground, place: Place) -> None:
-    folder = ground.temporary.parent
-    (folder / "file").touch()
-    value = place.value and place.value.format(folder)
-    cwd = ground.temporary if value == "." else folder
-    expected = cwd / str(value) if place.usable else Path("/tmp")
-    if not value or value.endswith(("/absent", "/file", "/proc")):
-        assert not place.usable
-    else:
-        (cwd / value).mkdir(parents=True, exist_ok=True)
-    child = begin(ground, verifier(*place.rules), {"TMPDIR": value}, cwd=cwd)
-    homes: set[Path] = set()  # a supervisor's directories; that of a recipe is around those of its functions
-    while child.poll() is None:
-        values = (os.fsdecode(variables.get(b"TMPDIR", b"")) for variables in environments(ground).values())
-        homes.update(Path(value).parent for value in values if "/hp-" in value)
-        time.sleep(0.02)
-    assert_holds(end(child), *place.rules)
-    assert len([home for home in homes if home.parent == expected.resolve()]) >= len(place.rules), homes
-    assert [home for home in homes if home.exists()] == []
-    if value and value != "/proc" and (cwd / value).is_dir():
-        assert os.listdir(cwd / value) == []
-    assert left(ground) == []
+def test_temporary_directory() -> None:
+    with ThreadPoolExecutor(len(PLACES)) as pool:
+        outcomes = {name: pool.submit(prove_with_temporary_directory, place) for name, place in PLACES.items()}
+    for name, outcome in outcomes.items():
+        print(name)  # shown when the test fails
+        outcome.result()
+
+
+def prove_with_temporary_directory(place: Place) -> None:
+    with new_ground() as ground:
+        folder = ground.temporary.parent
+        (folder / "file").touch()
+        value = place.value and place.value.format(folder)
+        cwd = ground.temporary if value == "." else folder
+        expected = cwd / str(value) if place.usable else Path("/tmp")
+        if not value or value.endswith(("/absent", "/file", "/proc")):
+            assert not place.usable
+        else:
+            (cwd / value).mkdir(parents=True, exist_ok=True)
+        child = begin(ground, verifier(*place.rules), {"TMPDIR": value}, cwd=cwd)
+        homes: set[Path] = set()  # a supervisor's directories; that of a recipe is around those of its functions
+        while child.poll() is None:
+            values = (os.fsdecode(variables.get(b"TMPDIR", b"")) for variables in environments(ground).values())
+            homes.update(Path(value).parent for value in values if "/hp-" in value)
+            time.sleep(0.1)
+        assert_holds(end(child), *place.rules)
+        assert len([home for home in homes if home.parent == expected.resolve()]) >= len(place.rules), homes
+        assert [home for home in homes if home.exists()] == []
+        if value and value != "/proc" and (cwd / value).is_dir():
+            assert os.listdir(cwd / value) == []
+        assert left(ground) == []
 
 
 @pytest.mark.parametrize("size", [0, 1024])
@@ -397,7 +403,7 @@ def with_evil(ground: Ground, variables: dict[str, str]) -> dict[str, str]:
 
 
 def test_every_variable_of_python_that_changes_how_it_behaves(ground: Ground) -> None:
-    assert_holds(run(ground, verifier(*RULES), with_evil(ground, HARMLESS)), *RULES)
+    assert_holds(run(ground, verifier(COMMUNICATE, QUICK), with_evil(ground, HARMLESS)), COMMUNICATE, QUICK)
 
 
 def test_every_variable_of_python_that_makes_it_talk(ground: Ground) -> None:
@@ -438,9 +444,11 @@ def test_newest_python_without_docstrings(ground: Ground) -> None:
 
 def test_caller_ignores_sigchld(ground: Ground) -> None:
     ignore = lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # noqa: E731
-    assert_holds(run(ground, verifier(QUICK), preexec_fn=ignore), QUICK)
-    by_hand = run(ground, [sys.executable, str(BY_HAND)], preexec_fn=ignore)
-    assert (by_hand.status, by_hand.err) == (0, ""), by_hand.out
+    by_hand = begin(ground, [sys.executable, str(BY_HAND)], preexec_fn=ignore)
+    assert_holds(end(begin(ground, verifier(*RULES), preexec_fn=ignore)), *RULES)
+    ended = end(by_hand)
+    assert (ended.status, ended.err) == (0, ""), ended.out
+    assert left(ground) == []
 
 
 def test_caller_ignores_sigint(ground: Ground) -> None:
@@ -500,9 +508,14 @@ def test_umask_that_forbids_everything(ground: Ground, nobody: Nobody) -> None:
 
 
 def test_directory_that_was_removed(ground: Ground) -> None:
-    argv = ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh"]
-    assert_holds(run(ground, [*argv, *verifier(QUICK)]), QUICK)
-    assert_holds(run(ground, [*argv, *verifier(QUICK)], {"TMPDIR": "/proc"}), QUICK)
+    argv = ["sh", "-c", 'mkdir "$0" && cd "$0" && rmdir "../$0" && exec "$@"']
+    together = [
+        begin(ground, [*argv, "one", *verifier(QUICK)]),
+        begin(ground, [*argv, "other", *verifier(QUICK)], {"TMPDIR": "/proc"}),
+    ]
+    for child in together:
+        assert_holds(end(child), QUICK)
+    assert left(ground) == []
 
 
 def test_directory_that_cannot_be_read(ground: Ground, nobody: Nobody) -> None:
@@ -639,8 +652,10 @@ def test_copy_that_may_not_change(ground: Ground) -> None:
 
     before = state()
     try:
-        assert_holds(run(ground, verifier(*RULES, tree=tree), cwd="/"), *RULES)
-        assert_holds(run(ground, verifier(QUICK, tree=tree), cwd=tree / "recipes"), QUICK)
+        beside = begin(ground, verifier(QUICK, tree=tree), cwd=tree / "recipes")
+        assert_holds(end(begin(ground, verifier(*RULES, tree=tree), cwd="/")), *RULES)
+        assert_holds(end(beside), QUICK)
+        assert left(ground) == []
         assert state() == before
     finally:
         for path in paths:
@@ -735,7 +750,7 @@ def test_recipe_by_hand_is_ended(ground: Ground, name: str) -> None:
 def test_half_that_never_ends_dies_with_its_owner(ground: Ground, by_hand: bool) -> None:
     recipe = Path(shutil.copy(FIXTURES / "thread_fixed_half_polls_for_ever.py", ground.recipes))
     argv = [sys.executable, str(recipe)] if by_hand else verifier("--recipes", str(ground.recipes))
-    end_at_moments(ground, argv, WAYS["SIGKILL"]._replace(times=5), seconds=3.0)
+    end_at_moments(ground, argv, WAYS["SIGKILL"]._replace(times=5), seconds=2.0)
 
 
 def test_verifier_of_an_ordinary_user_is_killed(ground: Ground, nobody: Nobody) -> None:
