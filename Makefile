@@ -1,6 +1,6 @@
 PYTHON ?= python3
 
-.PHONY: help verify test check lint prove constraints clean
+.PHONY: help verify test build check lint prove constraints clean
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 20
@@ -11,7 +11,11 @@ verify: ## prove the recipes on PYTHON (default python3); needs nothing else
 test: .venv/installed ## run the tests
 	.venv/bin/python -m pytest -q tests
 
+build: ## write what is generated from the recipes: Markdown, and the skills' copies
+	$(PYTHON) scripts/build.py
+
 check: lint ## what CI runs beside the tests: every Python, load, mutations, style and types
+	$(PYTHON) scripts/build.py --check
 	scripts/pythons.sh --install
 	$(PYTHON) scripts/prove.py --once
 

@@ -37,13 +37,15 @@ class Half(NamedTuple):
     """A declared function or program: where its outcome and its body are in the source.
 
     The body of a function is its statements; that of a program is the argument of program(). `floor` is the version
-    from which the outcome is declared to hold, if that is not the oldest one.
+    from which the outcome is declared to hold, if that is not the oldest one; `only` is "posix" or "linux" where it is
+    declared for these alone.
     """
 
     name: str
     kind: str
     line: int
     floor: tuple[int, int] | None
+    only: str
     outcome: Place
     body: Place
     is_program: bool
@@ -137,7 +139,9 @@ def read_halves(tree: ast.Module, source: str) -> Iterator[Half]:
     def half(name: str, line: int, call: ast.Call, body: Place, is_program: bool) -> Half:
         since = next((word.value for word in call.keywords if word.arg == "since"), None)
         floor = ast.literal_eval(since) if isinstance(since, ast.Tuple) else None
-        return Half(name, ast.unparse(call.func), line, floor, place(call.args[0], call.args[0]), body, is_program)
+        only = next((word.arg for word in call.keywords if word.arg in ("posix", "linux")), "")
+        outcome = place(call.args[0], call.args[0])
+        return Half(name, ast.unparse(call.func), line, floor, only, outcome, body, is_program)
 
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -257,103 +261,3 @@ def literal(text: str) -> object:
 
 def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version))
-
-
-# ----------------------------------------------------------------------------------------------- a rule as Markdown
-
-
-def explain(rule: Rule, recipes: str = "../recipes") -> str:
-    """The rule as Markdown: claim, reason, scope, the first half of each kind, proof and sources. `recipes` is where
-    the link to the proof leads."""
-    firsts = {half.kind: half for half in reversed(rule.halves)}
-    halves = [firsts.get(kind) for kind in ("broken", "fixed", "shows")]
-    fences = [f"```python\n{label(rule, half)}\n{quoted(rule, half)}\n```" for half in halves if half]
-    scope = " ".join(rule.sections["Scope"].split())
-    parts = [f"### {rule.id}", f"**{rule.claim}**", rule.why, f"*Scope*: {scope}"]
-    sources = " ".join(
-        f"<{source}>" if source.startswith("http") else source for source in rule.sections["Sources"].split()
-    )
-    proof = f"Proof: [`{rule.path.name}`]({recipes}/{rule.path.name}). Sources: {sources}"
-    return "\n\n".join([*parts, *fences, proof]) + "\n"
-
-
-def label(rule: Rule, half: Half) -> str:
-    if half.kind != "broken":
-        return f"# {half.kind}"
-    return "# broken: " + " ".join(rule.text(half.outcome).split())
-
-
-def fixed_code(rule: Rule) -> str:
-    """All that works, as one piece of code to copy, imports included."""
-    return "\n\n\n".join(quoted(rule, half) for half in rule.halves if half.kind in ("fixed", "shows")) + "\n"
-
-
-def quoted(rule: Rule, half: Half) -> str:
-    """The half without the kit: its code, and before it the imports, constants and functions that it uses."""
-    tree = ast.parse(rule.source)
-    definitions = {name: node for node in tree.body for name in defined(node)}
-    node = definitions[half.name]
-    if half.is_program:
-        assert (
-            isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Call)
-            and isinstance(node.value.args[0], ast.Call)
-        )
-        program = node.value.args[0].args[0]
-        while isinstance(program, ast.Name):
-            named = definitions[program.id]
-            assert isinstance(named, ast.Assign)
-            program = named.value
-        return str(ast.literal_eval(program)).strip()
-    needed, found = {half.name}, [node]
-    for each in found:  # grows while it is walked
-        for name in used(each) - needed:
-            needed.add(name)
-            if name in definitions:
-                found.append(definitions[name])
-    lines = rule.source.splitlines()
-    imports = [text for each in tree.body if (text := import_of(each, needed))]
-    rest = [
-        each
-        for each in tree.body
-        if each in found and not isinstance(each, (ast.Import, ast.ImportFrom)) and each is not node
-    ]
-    parts = ["\n".join(imports), *("\n".join(lines[first_line(each) - 1 : each.end_lineno]) for each in (*rest, node))]
-    return "\n\n".join(part for part in parts if part)
-
-
-def defined(node: ast.stmt) -> list[str]:
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return [node.name]
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        return [alias.asname or alias.name.partition(".")[0] for alias in node.names]
-    if isinstance(node, ast.Assign):
-        return [name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)]
-    return []
-
-
-def used(node: ast.stmt) -> set[str]:
-    """The names that it uses: in its body, its defaults, and what is put above it, except by the kit."""
-    parts: list[ast.AST] = [node]
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        parts = [*node.body, node.args, *(call for call in node.decorator_list if not is_declaration(call))]
-    return {name.id for part in parts for name in ast.walk(part) if isinstance(name, ast.Name)}
-
-
-def import_of(node: ast.stmt, needed: set[str]) -> str:
-    """The import, as far as something of it is needed."""
-    if not isinstance(node, (ast.Import, ast.ImportFrom)) or (
-        isinstance(node, ast.ImportFrom) and node.module == "kit"
-    ):
-        return ""
-    names = [alias for alias in node.names if (alias.asname or alias.name.partition(".")[0]) in needed]
-    listed = ", ".join(f"{alias.name} as {alias.asname}" if alias.asname else alias.name for alias in names)
-    if not names:
-        return ""
-    return f"from {node.module} import {listed}" if isinstance(node, ast.ImportFrom) else f"import {listed}"
-
-
-def first_line(node: ast.stmt) -> int:
-    """Of a function, the one with `def`: what the kit or a context manager puts above it is another matter."""
-    own = [call for call in getattr(node, "decorator_list", ()) if not is_declaration(call)]
-    return min(node.lineno, *(call.lineno for call in own)) if own else node.lineno

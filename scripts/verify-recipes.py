@@ -40,6 +40,7 @@ RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 sys.path[:0] = [str(RECIPES), str(Path(__file__).resolve().parent)]
 
 import console
+import quoting
 import rules
 import supervisor
 
@@ -183,9 +184,13 @@ class Job(NamedTuple):
 
 
 def verify(jobs: Sequence[Job], options: argparse.Namespace) -> Generator[tuple[int, Verdict], None, None]:
-    """Proves the rules, several at once; yields the number of each job with its verdict, as they are done."""
+    """Proves the rules, several at once; yields the number of each job with its verdict, as they are done.
+
+    The longest begin first, or one of them would be the last that runs, alone.
+    """
     installed = {python: needs_met(jobs, python) for python in {job.python for job in jobs}}
-    waiting, running = deque(enumerate(jobs)), dict[int, supervisor.Supervised]()
+    longest_first = sorted(enumerate(jobs), key=lambda numbered: -effort(numbered[1].rule))
+    waiting, running = deque(longest_first), dict[int, supervisor.Supervised]()
     ready = selectors.DefaultSelector()
     try:
         while waiting or running:
@@ -220,6 +225,12 @@ def plan(job: Job, options: argparse.Namespace) -> supervisor.Run:
         arguments=("--timeout", str(options.timeout)),
         reply=True,
     )
+
+
+def effort(rule: rules.Rule) -> int:
+    """How long its proof takes, roughly: a hang needs to be looked at several times."""
+    endless = [half for half in rule.halves if re.search("hangs|spins", rule.text(half.outcome))]
+    return len(rule.halves) + 4 * len(endless)
 
 
 def needs_met(jobs: Sequence[Job], python: Interpreter) -> dict[str, str | None]:
@@ -525,7 +536,7 @@ def run(options: argparse.Namespace) -> int:
     found = [with_import_faults(rule, known) for rule in rules.find_rules(options.recipes.resolve())]
     if not found:
         raise WrongUse(f"there is no recipe in {options.recipes}: expected files such as sp_timeout_always.py")
-    for wanted, write in ((options.explain, rules.explain), (options.fixed, rules.fixed_code)):
+    for wanted, write in ((options.explain, quoting.explain), (options.fixed, quoting.fixed_code)):
         if wanted:
             console.say(write(the_one(found, wanted)).rstrip())
             return 0

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
 import subprocess
-import symtable
 import sys
 from pathlib import Path
 
@@ -13,45 +11,85 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
+import quoting  # noqa: E402
 import rules  # noqa: E402
 
 RULES = rules.find_rules(ROOT / "recipes")
 
 
-def undefined(code: str) -> set[str]:
-    """The global names that the code uses and neither defines nor finds among the builtins."""
-    tables = [symtable.symtable(code, "quoted", "exec")]
-    for table in tables:  # grows while it is walked
-        tables += table.get_children()
-    top = {symbol.get_name() for symbol in tables[0].get_symbols() if symbol.is_assigned() or symbol.is_imported()}
-    used = {symbol.get_name() for table in tables for symbol in table.get_symbols() if symbol.is_global()}
-    used |= {symbol.get_name() for symbol in tables[0].get_symbols() if symbol.is_referenced()}
-    return used - top - set(dir(builtins)) - {"__file__", "__name__"}
-
-
 def test_a_missing_name_is_noticed() -> None:
-    assert undefined("import os\n\ndef f(x):\n    return os.sep + x + y\n") == {"y"}
-    assert undefined("print(Z)") == {"Z"}
+    assert quoting.undefined("import os\n\ndef f(x):\n    return os.sep + x + y\n") == {"y"}
+    assert quoting.undefined("print(Z)") == {"Z"}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_every_half_is_quoted_whole(rule: rules.Rule) -> None:
     assert rule.halves
     for half in rule.halves:
-        code = rules.quoted(rule, half)
-        assert undefined(code) == set()
+        code = quoting.quoted(rule, half)
+        assert quoting.undefined(code) == set()
         assert "from kit" not in code
         assert not code.startswith("@")
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_markdown_says_which_half_fails(rule: rules.Rule) -> None:
-    text = rules.explain(rule)
-    broken = next(half for half in rule.halves if half.kind == "broken")
-    assert text.startswith(f"### {rule.id}\n\n**{rule.claim}**\n")
-    assert text.count("```python\n# broken: ") == 1
-    assert text.index("# broken: " + " ".join(rule.text(broken.outcome).split())) < text.index("```python\n# fixed")
-    assert f"../recipes/{rule.path.name}" in text
+    text = quoting.explain(rule)
+    assert text.startswith(f"### {rule.id}\n\n**{rule.claim}**")
+    assert f"(../recipes/{rule.path.name})" in text
+    labels = [
+        line.partition(":")[0] for line in text.splitlines() if line.startswith(("# broken", "# fixed", "# shows"))
+    ]
+    assert labels == [f"# {half.kind}" for half in quoting.shown(rule)]
+
+
+RECIPE = """
+import json
+import os
+from subprocess import PIPE, Popen, run
+
+from kit import broken, fixed, hangs, leaves, main, raises, returns
+
+BOTH = "both"
+MESSAGE = "not there"
+
+
+def helper():
+    return os.sep
+
+
+@broken(hangs(at="wait()", until=(3, 9)) | raises(OSError, MESSAGE, since=(3, 10)) & leaves(2))
+def fails():
+    return run(BOTH)
+
+
+@fixed(returns({"a": [1]}))
+def works():
+    return Popen(BOTH, stdout=PIPE), helper()
+"""
+
+
+def test_one_listing_holds_both_halves_and_only_what_they_use(tmp_path: Path) -> None:
+    path = tmp_path / "sp_x.py"
+    path.write_text(RECIPE, encoding="utf-8")
+    rule = rules.read_rule(path)
+    assert list(quoting.listed(rule, quoting.shown(rule))) == [
+        """import os
+from subprocess import PIPE, Popen, run
+
+BOTH = "both"
+
+# broken: hangs at wait() (to 3.9), or raises OSError: not there (from 3.10); leaves 2 processes
+def fails():
+    return run(BOTH)
+
+# fixed: returns {'a': [1]}
+def helper():
+    return os.sep
+
+def works():
+    return Popen(BOTH, stdout=PIPE), helper()"""
+    ]
 
 
 def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -64,8 +102,8 @@ def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_command_line_prints_the_rule_and_its_fixed_code() -> None:
     rule = next(rule for rule in RULES if rule.id == "sp-communicate-not-wait")
     explained, fixed = ask("--explain", rule.id), ask("--fixed", "sp_communicate_not_wait")
-    assert (explained.returncode, explained.stdout, explained.stderr) == (0, rules.explain(rule), "")
-    assert (fixed.returncode, fixed.stdout, fixed.stderr) == (0, rules.fixed_code(rule), "")
+    assert (explained.returncode, explained.stdout, explained.stderr) == (0, quoting.explain(rule), "")
+    assert (fixed.returncode, fixed.stdout, fixed.stderr) == (0, quoting.fixed_code(rule), "")
     assert "communicate()" in fixed.stdout
     assert "child.wait()" not in fixed.stdout
 
