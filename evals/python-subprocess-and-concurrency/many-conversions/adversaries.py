@@ -109,8 +109,8 @@ def interrupt_ends_all():
 
 @check(returns([1_000_000] * 3))
 def both_streams_are_full():
-    """sp-communicate-not-wait: a megabyte on stderr, then one on stdout"""
-    full = python("import sys; sys.stderr.write('e' * 10**6); sys.stdout.write('o' * 10**6)")
+    """sp-communicate-not-wait: 200 kB on stderr, then a megabyte on stdout"""
+    full = python("import sys; sys.stderr.write('e' * 200_000); sys.stdout.write('o' * 10**6)")
     return [len(text) for text in attempt([full] * 3)]
 
 
@@ -136,8 +136,13 @@ def odd_bytes_are_no_failure():
 
 @check(returns(["converted\n"]))
 def success_does_not_wait_for_what_it_left():
-    """sp-eof-is-not-exit: a command succeeds, but a child of it holds the pipe"""
-    return attempt([["sh", "-c", "sleep infinity & echo converted"]])
+    """sp-eof-is-not-exit: a command succeeds, but a child of it holds the pipe for as long as we live"""
+    fifo = os.path.join(os.environ["TMPDIR"], "fifo")
+    os.mkfifo(fifo)
+    os.open(fifo, os.O_RDWR)
+    answer = attempt([["sh", "-c", 'cat "$0" & echo converted', fifo]])
+    os.remove(fifo)
+    return answer
 
 
 @check(returns([]))

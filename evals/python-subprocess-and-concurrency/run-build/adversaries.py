@@ -116,8 +116,8 @@ def daemon_does_not_hold_it_up():
 
 @check(returns(1_000_000))
 def both_streams_are_full():
-    """sp-communicate-not-wait: a megabyte on stderr, then one on stdout"""
-    return len(attempt(python("import sys; sys.stderr.write('e' * 10**6); sys.stdout.write('o' * 10**6)")))
+    """sp-communicate-not-wait: 200 kB on stderr, then a megabyte on stdout"""
+    return len(attempt(python("import sys; sys.stderr.write('e' * 200_000); sys.stdout.write('o' * 10**6)")))
 
 
 @check(returns(""))

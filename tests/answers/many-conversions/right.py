@@ -1,0 +1,5 @@
+from fixed import run_all  # the rule sp-bound-child-fanout, as `verify-recipes.py --fixed` prints it
+
+
+def convert_all(commands):
+    return [output.decode("utf-8", "backslashreplace") for output in run_all(commands, at_most=8)]
