@@ -1,18 +1,20 @@
 """Start processes below `if __name__ == "__main__":`; children import your main module.
 
-Under spawn and forkserver a child is a new interpreter, which imports the main module to
-find your functions in it. Code at its top level runs again there: it would start children
-of its own, so multiprocessing refuses and the child dies. How the parent takes that
-depends on the API: Process only has an exitcode that nobody reads, an executor raises
-BrokenProcessPool, and a Pool replaces its dead workers for ever. freeze_support() must
-be the first call below the guard in programs that are frozen into an executable.
+Under spawn and forkserver a child is a new interpreter, which imports the main module
+to find your functions in it. Code at its top level runs again there: it would start
+children of its own, so multiprocessing refuses and the child dies. How the parent takes
+that depends on the API: Process has an exitcode that nobody reads, an executor raises
+BrokenProcessPool, and a Pool replaces its dead workers for ever. In programs that are
+frozen into an executable, freeze_support() must be the first call below the guard.
 
 Scope: not needed under fork, which was Linux' default up to 3.13; from 3.14 on the
     program that worked there fails. Not needed where nothing starts processes.
-Symptom: RuntimeError: An attempt has been made to start a new process before the current
-    process has finished its bootstrapping phase. Or the same traceback without end.
+Symptom: "An attempt has been made to start a new process before the current process".
+    That is a RuntimeError, in the child, or the same traceback without end. On 3.14: a
+    program fails that worked before.
 Look for: Process, Pool or ProcessPoolExecutor at the top level of a module.
 Sources: https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods
+    https://github.com/marcelotduarte/cx_Freeze/issues/588
 """
 
 from concurrent.futures.process import BrokenProcessPool
@@ -44,16 +46,29 @@ with get_context("spawn").Pool(2) as pool:
     print(pool.map(abs, [-1, -2]))  # workers die and are replaced
 """
 
-GUARDED = """\
-from concurrent.futures import ProcessPoolExecutor
+GUARDED_PROCESS = """\
 from multiprocessing import freeze_support, get_context
 
 
 def main():
-    context = get_context("spawn")
-    child = context.Process(target=print, args=("work",))
+    child = get_context("spawn").Process(target=print, args=("work",))
     child.start()
     child.join()
+    print(child.exitcode)
+
+
+if __name__ == "__main__":
+    freeze_support()  # does nothing, unless the program is frozen
+    main()
+"""
+
+GUARDED_POOLS = """\
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+
+def main():
+    context = get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         print(pool.submit(abs, -1).result())
     with context.Pool(2) as pool:
@@ -61,7 +76,6 @@ def main():
 
 
 if __name__ == "__main__":
-    freeze_support()  # does nothing, unless the program is frozen
     main()
 """
 
@@ -74,13 +88,15 @@ with ProcessPoolExecutor(1) as pool:
 
 unguarded_process = broken(exits(0) & prints(REFUSED))(program(UNGUARDED_PROCESS))
 
+guarded_process = fixed(exits(0) & prints("work\n0\n"))(program(GUARDED_PROCESS))
+
 unguarded_executor = broken(
     raises(BrokenProcessPool, "A process in the process pool was terminated abruptly") & prints(REFUSED)
 )(program(UNGUARDED_EXECUTOR))
 
 unguarded_pool = broken(spins(REFUSED, times=12, at="pool.map("))(program(UNGUARDED_POOL))
 
-guarded = fixed(exits(0) & prints("work\n1\n[1, 2]\n"))(program(GUARDED))
+guarded_pools = fixed(exits(0) & prints("1\n[1, 2]\n"))(program(GUARDED_POOLS))
 
 unguarded_default = check(
     exits(0, until=(3, 13)) & prints("got 1") | exits(1, since=(3, 14)) & prints(REFUSED),

@@ -1,87 +1,87 @@
 """Run at most N children at once, and end the others when one fails or Ctrl-C comes.
 
-One child per item takes pipes, processes and memory for all items at once. The open files
-give out first, in whatever opens the next one, and the children that run are left alone.
-An executor bounds their number, but map() hands out results in order, so that no failure is
-seen before all earlier items are done, and to leave `with` waits for every child that runs,
-even after Ctrl-C. So take the first failure from as_completed(), cancel what is queued,
-and tell the workers: each kills the group of the one child that it owns.
+One child per item takes files, processes and memory for all at once. Files give out
+first, and the children that run are left alone. An executor bounds them, but its map()
+hands out results in order: a failure waits for all earlier items, and `with` for what
+runs, even after Ctrl-C, up to the timeout. If that is too long, copy `run_all` from the
+proof: it cancels what is queued, and kills the groups of what runs.
 
-Scope: not needed for a handful of children. Under asyncio, hold a Semaphore for as long as
-    the child lives. POSIX, for killpg(). SIGKILL leaves no time to clean up, and misses a
-    descendant that called setsid: see `sp-kill-the-process-tree`.
+Scope: not for a handful of children. Under asyncio, hold a Semaphore while the child
+    lives. What escapes a killed group: `sp-kill-the-process-tree`.
 Symptom: OSError: [Errno 24] Too many open files. Or: an item has failed, or Ctrl-C was
     pressed, and nothing happens until the other children are done.
-Look for: Popen, Thread or gather() for each item of a list; children started in map() or
-    submit() of an executor in `with`; results of map() that nobody reads.
+Look for: a Popen, Thread or gather() per item; children in submit() or map() in `with`.
 Sources: https://docs.python.org/3/library/concurrent.futures.html
-    https://docs.python.org/3/library/resource.html#resource.RLIMIT_NOFILE
-    https://github.com/python/cpython/issues/130975
     https://github.com/python/cpython/issues/125886
 """
 
 import os
 import signal
-import tempfile
 import threading
-import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, TimeoutError, as_completed
 from functools import partial
 from itertools import accumulate
-from subprocess import DEVNULL, PIPE, CalledProcessError, Popen, TimeoutExpired, run
+from subprocess import DEVNULL, PIPE, CalledProcessError, Popen, check_output
+from tempfile import NamedTemporaryFile, TemporaryFile
 
-from kit import broken, fixed, hangs, leaves, main, raises, returns
+from kit import broken, check, fixed, hangs, leaves, main, raises, returns
 
 STAYS = ["sleep", "infinity"]
-INTERRUPTS = ["sh", "-c", "kill -INT $PPID"]
-# Says that it begins, waits until four have begun, says that it ends.
-COUNTED = """\
-printf + >>$0
-until grep -q '+.*+.*+.*+' $0; do sleep .01; done
-printf - >>$0
-"""
+TREE = ["sh", "-c", "sleep infinity & >up; wait"]
+FAILS = ["sh", "-c", "until rm up; do sleep .01; done; exit 3"]  # with the tree up
+INTERRUPTS = ["sh", "-c", "until rm up; do sleep .01; done; kill -INT $PPID"]
+COUNTED = "printf + >>$0; until grep -q '+.*+.*+.*+' $0; do sleep .01; done; printf - >>$0"
 POSIX = "limits, signals and process groups"
 
 
-def allow_open_files(number):
-    import resource  # POSIX only
+def allow_few_files():
+    import resource
 
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (number, most))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
 
 
 @broken(raises(OSError, "Too many open files") & leaves(16), posix=POSIX)
 def one_child_per_item():
-    allow_open_files(40)
-    pipes = {"stdout": PIPE, "stderr": PIPE, "start_new_session": True}
-    children = [Popen(STAYS, **pipes) for _ in range(100)]
+    allow_few_files()
+    children = [Popen(STAYS, stdout=PIPE, stderr=PIPE) for _ in range(100)]
     return [child.communicate() for child in children]
 
 
-def run_one(argv, timeout, stop):
-    deadline = time.monotonic() + timeout
-    pipes = {"stdin": DEVNULL, "stdout": PIPE, "stderr": PIPE}
-    with Popen(argv, start_new_session=True, **pipes) as child:
-        try:
-            while child.returncode is None:
-                try:
-                    output, errors = child.communicate(timeout=0.1)
-                except TimeoutExpired:
-                    if stop.is_set() or time.monotonic() > deadline:
-                        raise TimeoutExpired(argv, timeout) from None
-        finally:
-            if child.returncode is None:  # not reaped: still its own number
-                os.killpg(child.pid, signal.SIGKILL)
-    if child.returncode:
-        raise CalledProcessError(child.returncode, argv, output, errors)
-    return output
+def run_bounded(commands, at_most=4, timeout=60):
+    run_one = partial(check_output, stdin=DEVNULL, timeout=timeout)
+    with ThreadPoolExecutor(at_most) as pool:
+        return list(pool.map(run_one, commands))
 
 
-def run_all(commands, at_most=4, timeout=60):
+@fixed(returns(100), posix=POSIX)
+def four_at_a_time():
+    allow_few_files()
+    return len(run_bounded([["true"]] * 100))
+
+
+@broken(hangs(at="pool.map("), posix=POSIX)
+def wait_for_earlier_items():
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(check_output, [TREE, FAILS]))
+
+
+def run_all(commands, at_most=4, timeout=600):
     stop, pool = threading.Event(), ThreadPoolExecutor(at_most)
+
+    def run_one(argv):
+        with TemporaryFile() as file:  # no pipe, which a descendant might hold
+            child = Popen(argv, stdin=DEVNULL, stdout=file, start_new_session=True)
+            while child.poll() is None:
+                if stop.wait(0.02):
+                    os.killpg(child.pid, signal.SIGKILL)  # not reaped yet
+            if child.returncode:
+                raise CalledProcessError(child.returncode, argv)
+            file.seek(0)
+            return file.read()
+
     try:
-        jobs = [pool.submit(run_one, argv, timeout, stop) for argv in commands]
-        for job in as_completed(jobs):
+        jobs = [pool.submit(run_one, argv) for argv in commands]
+        for job in as_completed(jobs, timeout):
             job.result()  # raises the first failure
         return [job.result() for job in jobs]
     finally:
@@ -89,40 +89,37 @@ def run_all(commands, at_most=4, timeout=60):
         pool.shutdown(cancel_futures=True)
 
 
-@fixed(returns((100, 4)), posix=POSIX)
-def four_children_at_a_time():
-    allow_open_files(40)
-    with tempfile.NamedTemporaryFile("r") as log:
-        done = run_all([["sh", "-c", COUNTED, log.name]] * 100)
-        steps = [1 if step == "+" else -1 for step in log.read()]
-    return len(done), max(accumulate(steps))
-
-
-@broken(hangs(at="pool.map("), posix=POSIX)
-def wait_for_earlier_items():
-    with ThreadPoolExecutor(4) as pool:
-        return list(pool.map(partial(run, check=True), [STAYS, ["false"]]))
-
-
-@fixed(raises(CalledProcessError, "returned non-zero exit status 1"), posix=POSIX)
+@fixed(raises(CalledProcessError, "returned non-zero exit status 3"), posix=POSIX)
 def end_the_others():
-    return run_all([STAYS, ["false"]])
+    return run_all([TREE, FAILS, *[STAYS] * 98])
 
 
-@broken(
-    hangs(at="INTERRUPTS", until=(3, 9))  # where the exception came from
-    | hangs(at="with ThreadPoolExecutor(", since=(3, 10)),
-    posix=POSIX,
-)
+@broken(hangs(at="INTERRUPTS", until=(3, 9)) | hangs(at="with ThreadPool", since=(3, 10)), posix=POSIX)
 def wait_after_an_interrupt():
     with ThreadPoolExecutor(4) as pool:
-        pool.submit(run, STAYS)
-        pool.submit(run, INTERRUPTS).result()
+        pool.submit(check_output, TREE)
+        pool.submit(check_output, INTERRUPTS).result()
 
 
 @fixed(raises(KeyboardInterrupt, ""), posix=POSIX)
 def end_all_of_them():
-    return run_all([STAYS, INTERRUPTS])
+    return run_all([TREE, INTERRUPTS])
+
+
+@check(raises(TimeoutError, "(of 100) futures unfinished"), posix=POSIX)
+def end_all_that_is_late():
+    return run_all([STAYS] * 100, timeout=0.2)
+
+
+@check(returns([(40, 4), (40, 4)]), posix=POSIX)
+def both_run_four_at_once():
+    most = []
+    for run_them in (run_bounded, run_all):
+        with NamedTemporaryFile("r") as log:
+            run_them([["sh", "-c", COUNTED, log.name]] * 20)
+            steps = [1 if step == "+" else -1 for step in log.read()]
+        most.append((len(steps), max(accumulate(steps))))
+    return most
 
 
 if __name__ == "__main__":

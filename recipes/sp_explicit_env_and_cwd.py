@@ -1,34 +1,29 @@
 """Start a child by its full path, with cwd= and env= of your own; inherit none of them.
 
 PATH decides what a bare name runs, PYTHONPATH and the working directory what a Python
-child imports, LD_LIBRARY_PATH which libraries it loads. All come from whoever started the
-parent. A full path settles the first program only: what that one starts is looked up in
-PATH again. The working directory belongs to the process, so any thread can change it
-just before the fork. Build `env=` from the names that you keep: an empty one has neither
-HOME nor a locale. `-I` makes a Python child ignore PYTHON* and the working directory.
+child imports, LD_LIBRARY_PATH which libraries it loads. A full path settles the first
+program only: that one looks in PATH again. The working directory is the process's, so
+any thread can change it before the fork. List what to keep in `env=`: an empty one has
+no HOME and no locale. Give Python children `-I`.
 
-Scope: what the user configures through the environment gets `{**os.environ, "NAME": "x"}`,
-    less the LD_LIBRARY_PATH that a frozen program (PyInstaller) has set for itself. POSIX
-    looks a bare name up in the PATH of `env=`; Windows, by its documentation, in the
-    parent's. A Python child without SystemRoot is reported to die at startup there.
-Symptom: it works in a shell, not under cron, in CI or in a frozen program. A missing
-    `cwd=` looks like a missing program: FileNotFoundError: [Errno 2] No such file or
-    directory, and only the name behind it tells which.
+Scope: what the user configures by environment gets `{**os.environ, "NAME": "x"}`, less
+    the LD_LIBRARY_PATH of a frozen program (PyInstaller). Windows, by its
+    documentation, looks a bare name up in the parent's PATH, and Python needs
+    SystemRoot there.
+Symptom: it works in a shell, not under cron, in CI or when frozen. A missing `cwd=`
+    looks like a missing program: FileNotFoundError: [Errno 2] No such file or directory
 Look for: a bare name in argv; no env= or cwd=; os.chdir() in a program with threads.
-Sources: https://docs.python.org/3/library/subprocess.html#popen-constructor
-    https://docs.python.org/3/using/cmdline.html#cmdoption-I
-    https://github.com/python/cpython/issues/105889
+Sources: https://docs.python.org/3/library/subprocess.html
     https://github.com/pyinstaller/pyinstaller/issues/1759
-    https://github.com/PrefectHQ/prefect/issues/4923
 """
 
 import contextlib
 import os
 import sys
-import tempfile
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from subprocess import DEVNULL, check_output
+from subprocess import DEVNULL, CalledProcessError, check_output
+from tempfile import TemporaryDirectory
 
 from kit import broken, check, fixed, main, raises, returns
 
@@ -42,92 +37,74 @@ WHERE = [sys.executable, "-c", "import os; print(os.getcwd())"]
 KEPT = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "SystemRoot", "TMPDIR", "TZ")
 
 
+@broken(raises(CalledProcessError, "returned non-zero exit status 127"), posix=POSIX)
+def full_path_alone():
+    os.environ["PATH"] = "/nowhere"  # of whoever started us
+    return check_output(STARTS_DATE, **READ)
+
+
 def environment():
-    """What a child needs of our environment, and nothing that redirects it."""
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     return {**kept, "PATH": "/usr/bin:/bin"}
 
 
+@fixed(returns("ours\n"), posix=POSIX)
+def full_path_and_environment():
+    os.environ["PATH"] = "/nowhere"
+    return check_output(STARTS_DATE, env=environment(), cwd="/", **READ)
+
+
 @contextlib.contextmanager
 def planted(variable, name, text):
-    """Puts a file into a new directory, and that in front of the variable."""
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:
         path = Path(folder, name)
         path.write_text(text, encoding="utf-8")
         path.chmod(0o755)
-        folders = [folder, *filter(None, [os.environ.get(variable)])]
-        os.environ[variable] = os.pathsep.join(folders)
+        os.environ[variable] = folder
         yield folder
 
 
-@broken(returns("planted\n"), posix=POSIX)
-def bare_name():
+@broken(returns(["planted\n", "planted\n"]), posix=POSIX)
+def run_what_the_path_has():
     with planted("PATH", "date", PLANTED_DATE):
-        return check_output(["date", "+ours"], **READ)
+        return [check_output(argv, **READ) for argv in (["date", "+ours"], STARTS_DATE)]
 
 
-@broken(returns("planted\n"), posix=POSIX)
-def full_path_alone():
+@fixed(returns(["ours\n", "ours\n"]), posix=POSIX)
+def run_what_the_given_path_has():
     with planted("PATH", "date", PLANTED_DATE):
-        return check_output(STARTS_DATE, **READ)
+        paths = environment(), {}  # without one, the system has one
+        return [check_output(["date", "+ours"], env=path, **READ) for path in paths]
 
 
-@fixed(returns("ours\n"), posix=POSIX)
-def full_path_and_environment():
-    with planted("PATH", "date", PLANTED_DATE):
-        return check_output(STARTS_DATE, env=environment(), **READ)
-
-
-@broken(returns("planted\n"))
-def python_by_its_full_path():
+@broken(returns(["planted\n", "planted\n"]))
+def import_by_variable_and_by_directory():
     argv = [sys.executable, "-c", IMPORTS]
-    with planted("PYTHONPATH", "json.py", PLANTED_JSON):
-        return check_output(argv, **READ)
-
-
-@broken(returns("planted\n"))
-def environment_alone():
-    argv = [sys.executable, "-c", IMPORTS]  # looks in the directory first
     with planted("PYTHONPATH", "json.py", PLANTED_JSON) as folder:
-        return check_output(argv, env=environment(), cwd=folder, **READ)
+        ways = {}, {"env": environment(), "cwd": folder}
+        return [check_output(argv, **way, **READ) for way in ways]
 
 
-@fixed(returns('"ours"\n'))
+@fixed(returns(['"ours"\n', '"ours"\n']))
 def isolated_python():
     argv = [sys.executable, "-I", "-c", IMPORTS]
     with planted("PYTHONPATH", "json.py", PLANTED_JSON) as folder:
-        return check_output(argv, env=environment(), cwd=folder, **READ)
-
-
-def move_away():
-    """What any thread may do at any time, for the whole process."""
-    thread = threading.Thread(target=os.chdir, args=(os.sep,))
-    thread.start()
-    thread.join()
+        ways = {}, {"env": environment(), "cwd": folder}
+        return [check_output(argv, **way, **READ) for way in ways]
 
 
 @broken(returns(False))
 def directory_left_to_the_process():
     folder = os.getcwd()
-    move_away()
-    where = check_output(WHERE, **READ)
-    return where.strip() == folder
+    ThreadPoolExecutor(1).submit(os.chdir, os.sep).result()  # as any thread can
+    return check_output(WHERE, **READ).strip() == folder
 
 
 @fixed(returns(True))
 def directory_given():
     folder = os.getcwd()  # absolute: true wherever we are by then
-    move_away()
-    where = check_output(WHERE, cwd=folder, **READ)
-    return where.strip() == folder
-
-
-@check(returns(("ours\n", "ours\n")), posix=POSIX)
-def bare_name_is_looked_up_in_the_childs_path():
-    with planted("PATH", "date", PLANTED_DATE):
-        given = check_output(["date", "+ours"], env=environment(), **READ)
-        default = check_output(["date", "+ours"], env={}, **READ)
-    return given, default
+    ThreadPoolExecutor(1).submit(os.chdir, os.sep).result()
+    return check_output(WHERE, cwd=folder, **READ).strip() == folder
 
 
 @check(raises(FileNotFoundError, "[Errno 2] No such file or directory: 'missing'"), posix=POSIX)

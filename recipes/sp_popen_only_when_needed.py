@@ -1,21 +1,21 @@
 """Use run(); where only Popen will do, kill the child before its `with` block waits for it.
 
-`with Popen(...)` closes the pipes and waits; it kills nothing. An exception in the block is
-held back until the child ends by itself, which a server never does. KeyboardInterrupt
-alone gets out, after a quarter of a second, and leaves the child running. run() kills its
-child on every exception. Popen is for talking with a child, or working beside it: there
-the kill is yours to write, inside the `with`.
+`with Popen(...)` closes the pipes and waits; it kills nothing. An exception in the
+block is held back until the child ends, which a server never does. KeyboardInterrupt
+alone gets out, after 0.25 s, and leaves the child running. run() kills its child on
+every exception. Popen is for talking with a child, or working beside it: there the kill
+is yours to write, inside the `with`.
 
-Scope: nothing hangs where the child ends as soon as its pipes are closed, as cat does.
-    kill() ends one process, at once: for what it has started see
-    `sp-kill-the-process-tree`; for an orderly end try terminate() and wait(timeout=) first,
-    and keep kill() as the last word. SIGTERM runs no finally: `sp-cleanup-on-sigterm`.
-Symptom: the program stands in a `with` block and shows its traceback only when the child
-    has been killed; after Ctrl-C the child still runs. With -X dev, for a child that was
-    dropped: ResourceWarning: subprocess 4711 is still running
+Scope: a child that ends when its pipes are closed, as cat does, hangs nothing. kill()
+    ends one process (`sp-kill-the-process-tree`), at once: for an orderly end,
+    terminate() and wait(timeout=) come first. SIGTERM runs no finally:
+    `sp-cleanup-on-sigterm`.
+Symptom: it stands in a `with Popen` block and shows no traceback. That comes when
+    the child has been killed. After Ctrl-C the child still runs. With -X dev, for a child
+    that was dropped: ResourceWarning: subprocess 4711 is still running
 Look for: `with Popen` without a kill() in finally; Popen for what run() does.
 Sources: https://docs.python.org/3/library/subprocess.html#popen-constructor
-    https://docs.python.org/3/library/subprocess.html#subprocess.run
+    https://github.com/python/cpython/issues/151139
     https://github.com/python/cpython/pull/5026
 """
 
@@ -24,7 +24,6 @@ import signal
 import subprocess
 import sys
 import warnings
-from subprocess import DEVNULL
 
 from kit import broken, check, fixed, hangs, leaves, main, prints, raises, returns
 
@@ -34,22 +33,22 @@ POSIX = "elsewhere a child cannot interrupt its parent alone"
 
 
 @broken(hangs(at="raise ValueError(", until=(3, 9)) | hangs(at="with subprocess.Popen(", since=(3, 10)))
-def fail_beside_the_child():
-    with subprocess.Popen(SERVER, stdin=DEVNULL):
-        raise ValueError("no answer")  # not seen before the server ends
+def wait_for_the_server():
+    with subprocess.Popen(SERVER):
+        raise ValueError("no answer")  # held back
 
 
 @contextlib.contextmanager
 def running(argv):
-    with subprocess.Popen(argv, stdin=DEVNULL) as child:
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL) as child:
         try:
             yield child
         finally:
-            child.kill()  # before `with` waits; does nothing to a dead child
+            child.kill()  # before `with` waits; harmless once it is dead
 
 
 @fixed(raises(ValueError, "no answer"))
-def fail_beside_a_child_that_is_killed():
+def kill_before_the_wait():
     with running(SERVER):
         raise ValueError("no answer")
 
@@ -66,7 +65,7 @@ def interrupt_run():
 
 
 @check(raises(KeyboardInterrupt, ""))
-def interrupt_beside_a_child_that_is_killed():
+def interrupt_gets_out_and_the_child_is_killed():
     with running(SERVER):
         raise KeyboardInterrupt
 
@@ -83,7 +82,7 @@ def run_kills_on_other_exceptions():
 @check(returns(None) & prints(" is still running") & leaves(1))
 def dropped_child():
     warnings.simplefilter("always", ResourceWarning)
-    subprocess.Popen(SERVER, stdin=DEVNULL)
+    subprocess.Popen(SERVER, stdin=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

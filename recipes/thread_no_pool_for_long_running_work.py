@@ -25,7 +25,7 @@ from kit import broken, check, fixed, hangs, main, prints, returns
 def listen(stop, heard):
     while not stop.is_set():
         heard.append("tick")
-        stop.wait()  # stands for a blocking read
+        stop.wait()  # stands for a read that stopping wakes
 
 
 @broken(hangs(at="stop.wait()"))

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
+LONGEST_HEADLINE = 80  # characters, of a cell in a table
 COMMAND = "python3 scripts/build.py"
 MARKER = re.compile(r"<!-- (?P<name>\w+)(?:: (?P<argument>[^\n]+?))? -->(?P<text>.*?)<!-- /(?P=name) -->", re.DOTALL)
 REFERENCES = {"sp": "subprocess.md", "thread": "threads.md", "proc": "processes.md", "hang": "debugging-hangs.md"}
@@ -185,7 +186,7 @@ def rarer_table(pack: Pack, _: str) -> str:
 def headline(rule: rules.Rule) -> str:
     """The first sentence of the symptom, for a cell of a table."""
     text = " ".join(rule.sections["Symptom"].split())
-    return re.split(r"(?<=\w\w)[.;](?= |$)", text)[0].replace("|", "\\|")
+    return re.split(r"[.;](?= |$)", text)[0].replace("|", "\\|")
 
 
 RENDERERS: dict[str, Callable[[Pack, str], str]] = {
@@ -242,6 +243,8 @@ def faults(pack: Pack, files: dict[Path, bytes]) -> Iterator[str]:
         block = quoting.explain(rule)
         if len(block) > quoting.LONGEST_BLOCK:
             yield f"{rule.id}: its Markdown has {len(block)} characters, of at most {quoting.LONGEST_BLOCK}"
+        if len(headline(rule)) > LONGEST_HEADLINE:
+            yield f"{rule.id}: the first sentence of its Symptom has more than {LONGEST_HEADLINE} characters"
         for listing in quoting.listed(rule, quoting.shown(rule)):
             missing = quoting.undefined(listing)
             if missing:

@@ -185,8 +185,8 @@ def import_of(node: ast.stmt, needed: set[str]) -> str:
 
 def label(rule: rules.Rule, half: rules.Half) -> str:
     """A comment that says which half this is and how it ends."""
-    outcome = Constants(Recipe.of(rule).definitions).visit(ast.parse(rule.text(half.outcome).strip(), mode="eval"))
-    return f"# {half.kind}: {words(outcome.body)}"
+    outcome = ast.parse(f"({rule.text(half.outcome)})", mode="eval")  # in brackets, as its lines are indented
+    return f"# {half.kind}: {words(Constants(Recipe.of(rule).definitions).visit(outcome).body)}"
 
 
 class Constants(ast.NodeTransformer):

@@ -58,7 +58,10 @@ def helper():
     return os.sep
 
 
-@broken(hangs(at="wait()", until=(3, 9)) | raises(OSError, MESSAGE, since=(3, 10)) & leaves(2))
+@broken(
+    hangs(at="wait()", until=(3, 9))
+    | raises(OSError, MESSAGE, since=(3, 10)) & leaves(2)
+)
 def fails():
     return run(BOTH)
 
