@@ -62,6 +62,14 @@ FALLS_TO = {
         "odd_bytes_are_no_failure",
         "success_does_not_wait_for_what_it_left",
     },
+    ("process-map", "right"): set[str](),
+    ("process-map", "wrong_in_one_way"): {"lock_of_a_thread_is_not_inherited"},
+    ("process-map", "naive"): {
+        "dead_worker_is_a_failure",
+        "worker_that_left_is_a_failure",
+        "failure_ends_the_others",
+        *(() if sys.version_info >= (3, 14) else ("lock_of_a_thread_is_not_inherited",)),  # fork was the default
+    },
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -115,3 +117,30 @@ def test_command_line_prints_the_rule_and_its_fixed_code() -> None:
 def test_command_line_takes_whole_ids_only(name: str) -> None:
     done = ask("--explain", name)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+
+
+def claimed(rule: rules.Rule) -> set[tuple[int, int]]:
+    """The versions that the rule's text names, in whatever words; not those in its sources' addresses."""
+    text = " ".join([rule.claim, rule.why, *(rule.sections[name] for name in ("Scope", "Symptom", "Look for"))])
+    return {(3, int(minor)) for minor in re.findall(r"(?<![\d.])3\.(\d+)\b", text)}
+
+
+def backed(source: str) -> set[tuple[int, int]]:
+    """The versions at which something changes, by what the recipe declares and so proves on both sides."""
+    words = [word for node in ast.walk(rules.parse(source)) if isinstance(node, ast.Call) for word in node.keywords]
+    versions = {
+        (word.arg, ast.literal_eval(word.value))
+        for word in words
+        if word.arg in ("since", "until") and isinstance(word.value, ast.Tuple)
+    }
+    after = {(major, minor + 1) for name, (major, minor) in versions if name == "until"}
+    return {version for _, version in versions} | after | {(3, 9)}
+
+
+def test_a_version_that_nothing_proves_is_noticed() -> None:
+    assert backed("x(since=(3, 12)) | y(until=(3, 10), before=z)") == {(3, 9), (3, 10), (3, 11), (3, 12)}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_versions_in_the_text_are_proven(rule: rules.Rule) -> None:
+    assert claimed(rule) - backed(rule.source) == set()

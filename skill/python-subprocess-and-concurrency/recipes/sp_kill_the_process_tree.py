@@ -6,8 +6,9 @@ after success, too, and before reaping the leader, whose id may then be a strang
 What calls setsid, as daemons do, escapes: recipes/run_tree.py gets it on Linux, and at
 a timeout tries SIGTERM first.
 
-Scope: macOS has waitid from 3.13. Daemons to keep: run() with output to a file. SIGTERM
-    runs no `finally` (`sp-cleanup-on-sigterm`); run_tree needs none.
+Scope: for daemons that are to stay, run() with output to a file. SIGTERM to the caller
+    runs no `finally` (`sp-cleanup-on-sigterm`); run_tree needs none. Older Pythons on
+    macOS lack waitid.
 Symptom: after a timeout or Ctrl-C, what the command started still runs. It holds its
     ports and files, and its parent is PID 1.
 Look for: kill() or terminate() of what starts others; killpg() before wait() with no
