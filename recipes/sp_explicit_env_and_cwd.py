@@ -7,9 +7,9 @@ any thread can change it before the fork. List what to keep in `env=`: an empty 
 no HOME and no locale. Give Python children `-I`.
 
 Scope: what the user configures by environment gets `{**os.environ, "NAME": "x"}`, less
-    the LD_LIBRARY_PATH of a frozen program (PyInstaller). Windows, by its
-    documentation, looks a bare name up in the parent's PATH, and Python needs
-    SystemRoot there.
+    what points elsewhere: GIT_DIR in a git hook, the LD_LIBRARY_PATH of a frozen
+    program. Windows, by its documentation, looks a bare name up in the parent's PATH,
+    and Python needs SystemRoot there.
 Symptom: it works in a shell, not under cron, in CI or when frozen. A missing `cwd=`
     looks like a missing program: FileNotFoundError: [Errno 2] No such file or directory
 Look for: a bare name in argv; no env= or cwd=; os.chdir() in a program with threads.

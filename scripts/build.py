@@ -166,7 +166,7 @@ def whole_file(pack: Pack, argument: str) -> str:
 
 def core_table(pack: Pack, chapter: str) -> str:
     rows = [
-        f"| {headline(rule)} | `{rule.id}` | {rule.claim} |"
+        f"| {headline(rule)} | `{rule.id}` | {rule.claim.rstrip('.').partition(';')[0]} |"
         for rule in pack.by_id.values()
         if rule.chapter == chapter and rule.id in CORE
     ]

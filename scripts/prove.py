@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 PROVEN = ROOT / "build" / "proven.json"
 CLAIMED = [f"3.{minor}" for minor in range(9, 16)]
+ADVERSARIES = ROOT / "tests" / "test_run_tree.py"
 BUSY_LOOPS = 4
 ROUNDS = 3
 
@@ -41,7 +42,7 @@ while True:
 
 
 class Step(NamedTuple):
-    """One thing to prove: a script of ours with its arguments, under so many busy loops."""
+    """One thing to prove: a script of ours, or `-m` with a module, and its arguments, under so many busy loops."""
 
     name: str
     script: str
@@ -62,6 +63,8 @@ def steps(pythons: list[str], once: bool) -> Iterator[Step]:
         yield Step(f"round {number}: every Python, {BUSY_LOOPS} busy loops", "verify-recipes.py", every, BUSY_LOOPS)
     for python in pythons:
         yield Step(f"mutants on {python}", "mutate.py", ("--python", python))
+    adversaries = ("pytest", "-q", str(ADVERSARIES), "--rounds", "100")
+    yield Step(f"run_tree and its adversaries, 100 rounds, {BUSY_LOOPS} busy loops", "-m", adversaries, BUSY_LOOPS)
 
 
 def find_pythons() -> list[str]:
@@ -103,7 +106,8 @@ def busy(loops: int) -> Iterator[None]:
 
 def holds(step: Step) -> bool:
     began = time.monotonic()
-    command = [sys.executable, "-B", str(ROOT / "scripts" / step.script), *step.arguments]
+    script = step.script if step.script == "-m" else str(ROOT / "scripts" / step.script)
+    command = [sys.executable, "-B", script, *step.arguments]
     with busy(step.loops):
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=3600, check=False
@@ -121,7 +125,7 @@ def holds(step: Step) -> bool:
 def sources() -> str:
     """A digest of all that is proven, and of what proves it."""
     digest = hashlib.sha256()
-    for path in sorted([*ROOT.glob("recipes/*.py"), *ROOT.glob("scripts/*.*")]):
+    for path in sorted([*ROOT.glob("recipes/*.py"), *ROOT.glob("scripts/*.*"), ADVERSARIES]):
         digest.update(f"{path.name}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 

@@ -29,6 +29,10 @@ SHARED_MEMORY = Path("/dev/shm")
 BOUND = 240  # seconds for one run of the verifier, whatever the recipe does
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rounds", type=int, default=1, help="how often tests/test_run_tree.py runs each adversary (1)")
+
+
 class Ground:
     """A folder with recipes and a temporary directory, and a mark that every process started there inherits.
 
