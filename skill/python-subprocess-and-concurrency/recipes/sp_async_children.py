@@ -74,10 +74,19 @@ async def only_stop_waiting():
 @fixed(raises(asyncio.CancelledError, "") & leaves(1), linux="setsid is a program of Linux")
 @in_loop
 async def cancel_in_spite_of_an_escaped_descendant():
+    create, created = asyncio.create_subprocess_exec, asyncio.Event()
+
+    async def create_and_tell(*argv, **options):
+        child = await create(*argv, **options)
+        created.set()  # run_child goes on before anybody else has a turn
+        return child
+
+    asyncio.create_subprocess_exec = create_and_tell
     os.mkfifo("up")
     task = asyncio.create_task(run_child("sh", "-c", ESCAPING, timeout=60))
     await asyncio.to_thread(Path("up").read_bytes)  # it has left the group
     os.remove("up")
+    await created.wait()
     task.cancel()
     await task
 
