@@ -18,12 +18,13 @@ import time
 
 def run_tree(argv, *, timeout, grace=5.0, check=False, input=None, capture_output=False, env=None, **options):
     """As subprocess.run(), but stdin is empty. After `timeout` the group gets SIGTERM, after `grace` all SIGKILL."""
+    command = [argv] if isinstance(argv, (str, bytes, os.PathLike)) else list(argv)
     options = {"stdin": subprocess.DEVNULL, **options} if input is None else dict(stdin=subprocess.PIPE, **options)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} if capture_output else {}
     ours, theirs = socket.socketpair()
     with ours, theirs, socket.socket(fileno=fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 3)) as clear_of_stdin:
         fd, ctype = clear_of_stdin.fileno(), (os.environ if env is None else env).get("LC_CTYPE", "")
-        outer = [sys.executable, "-IS", os.path.abspath(__file__), *map(str, (os.getpid(), fd, grace)), ctype, *argv]
+        outer = [sys.executable, "-IS", os.path.abspath(__file__), *map(str, (os.getpid(), fd, grace)), ctype, *command]
         child = subprocess.Popen(outer, env=env, pass_fds=[fd], start_new_session=True, shell=False, **pipes, **options)
         child.args = argv  # which exceptions name
         try:
@@ -36,7 +37,7 @@ def run_tree(argv, *, timeout, grace=5.0, check=False, input=None, capture_outpu
         theirs.send(b"10 0")  # ECHILD, for a supervisor that was killed: what it started may live on
         error, status = map(int, ours.recv(99).split()[:2])
     if error:
-        raise OSError(error, os.strerror(error), argv[0])
+        raise OSError(error, os.strerror(error), command[0])
     if check and status:
         raise subprocess.CalledProcessError(status, argv, output, errors)
     return subprocess.CompletedProcess(argv, status, output, errors)

@@ -7,11 +7,13 @@
 Generated text stands between `<!-- NAME: ARGUMENT -->` and `<!-- /NAME -->`, in references/*.md and in each SKILL.md:
 
     rule: ID           the rule, as `verify-recipes.py --explain ID` prints it
-    code: ID NAME      one function or class of that recipe, complete with its imports
+    code: ID NAME      one half, function or class of that recipe, complete with its imports
     file: NAME         a module of recipes/, whole
     contents           the headings of this file
     core: CHAPTER      the chapter's core rules: symptom, id, claim
     rarer              the other rules: symptom, id
+
+The lines `  version: "1.2.3"` and `Version 1.2.3.` get the version from pyproject.toml.
 
 A skill's directory holds copies, because what installs it takes that one directory and no links. Stale copies are
 removed. Nothing is written while anything is wrong with a recipe or a marker.
@@ -131,7 +133,7 @@ def expand(pack: Pack, path: Path) -> str:
     single = re.search(r"<!-- /?\w+(: [^\n]+?)? -->", MARKER.sub("", text))
     if single:
         raise Wrong(f"{path.relative_to(pack.root)}: {single[0]} has no counterpart")
-    expanded = re.sub(r'^(  version: )".*"$', rf'\1"{pack.version}"', expanded, flags=re.MULTILINE)
+    expanded = re.sub(r'^(  version: "|Version ).+("|\.)$', rf"\g<1>{pack.version}\g<2>", expanded, flags=re.MULTILINE)
     return expanded.replace(CONTENTS, f"<!-- contents -->\n{contents(expanded)}\n<!-- /contents -->")
 
 
@@ -151,8 +153,9 @@ def contents(text: str) -> str:
 def code(pack: Pack, argument: str) -> str:
     id, _, name = argument.partition(" ")
     rule = pack.rule(id)
+    half = next((half for half in rule.halves if half.name == name), None)
     try:
-        return f"```python\n{quoting.definition(rule, name)}\n```"
+        return f"```python\n{quoting.quoted(rule, half) if half else quoting.definition(rule, name)}\n```"
     except KeyError:
         raise Wrong(f"{rule.path.name} defines no {name!r}") from None
 
@@ -166,7 +169,7 @@ def whole_file(pack: Pack, argument: str) -> str:
 
 def core_table(pack: Pack, chapter: str) -> str:
     rows = [
-        f"| {headline(rule)} | `{rule.id}` | {rule.claim.rstrip('.').partition(';')[0]} |"
+        f"| {headline(rule)} | `{rule.id}` | {clause(rule)} |"
         for rule in pack.by_id.values()
         if rule.chapter == chapter and rule.id in CORE
     ]
@@ -176,17 +179,22 @@ def core_table(pack: Pack, chapter: str) -> str:
 def rarer_table(pack: Pack, _: str) -> str:
     covered = {chapter for skill in SKILLS for chapter in skill.chapters}
     rows = [
-        f"| {headline(rule)} | `{rule.id}` |"
+        f"- {headline(rule)}: `{rule.id}`"
         for rule in pack.by_id.values()
         if rule.id not in CORE and rule.chapter in covered
     ]
-    return "\n".join(["| what you see | rule |", "|---|---|", *rows])
+    return "\n".join(rows)
 
 
 def headline(rule: rules.Rule) -> str:
     """The first sentence of the symptom, for a cell of a table."""
     text = " ".join(rule.sections["Symptom"].split())
     return re.split(r"[.;](?= |$)", text)[0].replace("|", "\\|")
+
+
+def clause(rule: rules.Rule) -> str:
+    """The claim's first clause, for a cell of a table."""
+    return re.split(r"[,;] |\.$", rule.claim)[0]
 
 
 RENDERERS: dict[str, Callable[[Pack, str], str]] = {

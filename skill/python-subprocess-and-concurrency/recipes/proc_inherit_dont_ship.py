@@ -169,7 +169,7 @@ def initializer_fails_in_executors():
         return [type(future.exception()).__name__ for future in futures]
 
 
-@check(spins("no database", times=12, at="pool.apply("))
+@check(spins("no database", times=6, at="pool.apply("))
 def initializer_fails_in_a_pool():
     with SPAWN.Pool(1, initializer=fail) as pool:
         pool.apply(abs, (-1,))
