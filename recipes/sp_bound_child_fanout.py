@@ -3,8 +3,8 @@
 One child per item takes files, processes and memory for all at once. Files give out
 first, and the children that run are left alone. An executor bounds them, but its map()
 hands out results in order: a failure waits for all earlier items, and `with` for what
-runs, even after Ctrl-C, up to the timeout. If that is too long, copy `run_all` from the
-proof: it cancels what is queued, and kills the groups of what runs.
+runs, even after Ctrl-C, up to the timeout. If that is too long, or commands leave
+children, copy `run_all` from the proof: it cancels what is queued and kills groups.
 
 Scope: not for a handful of children. Under asyncio, hold a Semaphore while the child
     lives. What escapes a killed group: `sp-kill-the-process-tree`.
@@ -19,6 +19,7 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor, TimeoutError, as_completed
+from contextlib import suppress
 from functools import partial
 from itertools import accumulate
 from subprocess import DEVNULL, PIPE, CalledProcessError, Popen, check_output
@@ -65,16 +66,19 @@ def wait_for_earlier_items():
         return list(pool.map(check_output, [TREE, FAILS]))
 
 
-def run_all(commands, at_most=4, timeout=600):
+def run_all(commands, at_most=4, timeout=600):  # seconds for all of them
     stop, pool = threading.Event(), ThreadPoolExecutor(at_most)
+    look = os.WEXITED | os.WNOHANG | os.WNOWAIT  # no reaping
 
     def run_one(argv):
-        with TemporaryFile() as file:  # no pipe, which a descendant might hold
+        with TemporaryFile("w+", encoding="utf-8", errors="replace") as file:
             child = Popen(argv, stdin=DEVNULL, stdout=file, start_new_session=True)
-            while child.poll() is None:
+            while not os.waitid(os.P_PID, child.pid, look):
                 if stop.wait(0.02):
-                    os.killpg(child.pid, signal.SIGKILL)  # not reaped yet
-            if child.returncode:
+                    break
+            with suppress(PermissionError):  # macOS: a zombie
+                os.killpg(child.pid, signal.SIGKILL)  # and what it has left
+            if child.wait():
                 raise CalledProcessError(child.returncode, argv)
             file.seek(0)
             return file.read()

@@ -52,7 +52,7 @@ FALLS_TO = {
         "environment_does_not_decide",
     },
     ("many-conversions", "right"): set[str](),
-    ("many-conversions", "wrong_in_one_way"): {"odd_bytes_are_no_failure"},
+    ("many-conversions", "wrong_in_one_way"): {"eight_run_at_once"},
     ("many-conversions", "naive"): {
         "failure_says_why",
         "failure_ends_the_others",

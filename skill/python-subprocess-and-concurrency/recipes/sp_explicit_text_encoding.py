@@ -10,9 +10,8 @@ reaches that, with PYTHONIOENCODING for a Python child.
 Scope: bytes need no encoding; text mode turns `\\r\\n` into `\\n`. `encoding="locale"`
     (3.10) asks for the locale's. On Windows that is, by the documentation, the ANSI
     code page; a decoding error there, it is reported, only leaves stdout None.
-Symptom: UnicodeDecodeError: 'ascii' codec can't decode byte 0xc3 in position 3. Or
-    `cafÃ©` for `café`. In the child: UnicodeEncodeError: 'ascii' codec can't encode
-    character.
+Symptom: UnicodeDecodeError: 'ascii' codec can't decode byte. Or `cafÃ©` for `café`. In
+    the child: UnicodeEncodeError: 'ascii' codec can't encode character.
 Look for: text=True, universal_newlines=True or errors= without encoding=. From 3.11 on
     `-X warn_default_encoding` finds them.
 Sources: https://docs.python.org/3/library/subprocess.html#frequently-used-arguments
