@@ -10,10 +10,9 @@ Scope: fork is safe while there is one thread. It was Linux' default up to 3.13,
     is forkserver; Windows and macOS have spawn. Going back to fork because something is
     not picklable brings the hang back. set_start_method() is the program's to call,
     once. The server keeps the environment it was started with.
-Symptom: now and then a worker does nothing, and join() waits for ever. It comes with
-    load or more threads; the worker sleeps in `futex`. From 3.12 on `-W default` shows:
-    DeprecationWarning: This process (pid=9) is multi-threaded, use of fork() may lead
-    to deadlocks
+Symptom: now and then join() waits for ever. It comes with load or more threads; the
+    worker sleeps in `futex`. From 3.12 on `-W default` shows: DeprecationWarning: This
+    process (pid=9) is multi-threaded, use of fork() may lead to deadlocks
 Look for: get_context("fork"), set_start_method, Process or Pool without a context,
     os.fork().
 Sources: https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods

@@ -9,9 +9,9 @@ frozen into an executable, freeze_support() must be the first call below the gua
 
 Scope: not needed under fork, which was Linux' default up to 3.13; from 3.14 on the
     program that worked there fails. Not needed where nothing starts processes.
-Symptom: "An attempt has been made to start a new process before the current process".
-    That is a RuntimeError, in the child, or the same traceback without end. On 3.14: a
-    program fails that worked before.
+Symptom: "An attempt has been made to start a new process". Then: before the current
+    process has finished its bootstrapping phase. A RuntimeError, in the child, once or
+    without end. On 3.14: a program fails that worked before.
 Look for: Process, Pool or ProcessPoolExecutor at the top level of a module.
 Sources: https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods
     https://github.com/marcelotduarte/cx_Freeze/issues/588

@@ -10,9 +10,9 @@ Scope: a child that ends when its pipes are closed, as cat does, hangs nothing. 
     ends one process (`sp-kill-the-process-tree`), at once: for an orderly end,
     terminate() and wait(timeout=) come first. SIGTERM runs no finally:
     `sp-cleanup-on-sigterm`.
-Symptom: it stands in a `with Popen` block and shows no traceback. That comes when
-    the child has been killed. After Ctrl-C the child still runs. With -X dev, for a child
-    that was dropped: ResourceWarning: subprocess 4711 is still running
+Symptom: it stands in `with Popen`, without a traceback. That comes when the child has
+    been killed. After Ctrl-C the child still runs. With -X dev, for a child that was
+    dropped: ResourceWarning: subprocess 4711 is still running
 Look for: `with Popen` without a kill() in finally; Popen for what run() does.
 Sources: https://docs.python.org/3/library/subprocess.html#popen-constructor
     https://github.com/python/cpython/issues/151139

@@ -9,7 +9,7 @@ Scope: a blocked call looks at no event: close its other end, or send it a last 
     C code that never returns, such as a bad regular expression, can be ended only with
     its process. A daemon is fine where nothing is lost in the middle. Stated earlier
     for async: python-async-best-practices, `async-no-blocking-event-loop`.
-Symptom: files are half written or locks left behind, and the exit status is 0. Or a
+Symptom: half-written files, and the exit status is 0. Or locks left behind. Or a
     timeout was raised, and what it was to stop goes on.
 Look for: daemon=True; SetAsyncExc; cancel() or a timeout, and nothing that tells the
     work.

@@ -10,7 +10,7 @@ Scope: not needed for arguments, which are the plainest way. Copy for each task:
     run_in_executor() does not. Thread(context=) and `-X thread_inherit_context=1` came
     with 3.14 (the latter is the default without a GIL, by its documentation): a pool's
     thread inherits from whoever caused its start.
-Symptom: log lines of worker threads lack the request id, or show another's. Or
+Symptom: log lines of threads lack the request id. Or they show another's. Or
     RuntimeError: cannot enter context: <...> is already entered.
 Look for: ContextVar or threading.local beside submit(), map(), run_in_executor(),
     Thread.

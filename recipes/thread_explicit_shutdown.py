@@ -6,8 +6,8 @@ the end of result(timeout) in its block shows only after that, or never.
 Scope: not needed where all tasks are short. What runs goes on, and exit waits for it:
     tell it to stop (`STOP`), or use processes. map() cancels, but fails in order. Up to
     3.10 this TimeoutError is not the builtin one.
-Symptom: a task has failed, or Ctrl-C was pressed, and the program goes on. Or a timeout
-    of a second is raised after a minute.
+Symptom: a task failed, and the program goes on. Or Ctrl-C was pressed. Or a timeout of
+    a second is raised after a minute.
 Look for: result() or as_completed() in the `with` block of an executor;
     result(timeout).
 Sources: https://docs.python.org/3/library/concurrent.futures.html

@@ -8,7 +8,7 @@ Scope: a regular expression keeps the GIL, too. On a free-threaded build threads
     compute (unproven; sys._is_gil_enabled() tells, from 3.13 on).
     InterpreterPoolExecutor (3.14) has a GIL for each worker. Stated earlier:
     python-async-best-practices, `async-no-blocking-event-loop`.
-Symptom: eight threads take as long as one, and use one core. Or a server answers late
+Symptom: eight threads take as long as one. They use one core. Or a server answers late
     while a thread computes.
 Look for: ThreadPoolExecutor or Thread around loops, parsing, regular expressions.
 Sources: https://docs.python.org/3/glossary.html#term-global-interpreter-lock

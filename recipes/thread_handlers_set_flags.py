@@ -9,7 +9,7 @@ lock; print() and logging raise RuntimeError when they interrupt themselves.
 Scope: assigning to a plain attribute is safe as well, but wakes nobody.
     SimpleQueue.put() may interrupt itself, by its documentation. An RLock is no way
     out: it lets the same thread in, to data that is half changed.
-Symptom: now and then SIGTERM is ignored, and the program stands in acquire(). The stack
+Symptom: SIGTERM is ignored now and then. The program stands in acquire(), and the stack
     shows a handler, or __del__, above the function that holds the lock.
 Look for: signal.signal() or __del__ whose function locks, logs, joins, or calls
     shutdown().

@@ -9,7 +9,7 @@ move the limit.
 Scope: a pool for each level, as here, ends the waiting for a known number of levels.
     For recursion no number is enough: let main submit what a task returns (`walk` in
     the proof). A timeout turns the hang into a failure, and cures nothing.
-Symptom: all workers wait, nothing uses the CPU, and it began under load.
+Symptom: under load all workers wait. Nothing uses the CPU.
 Look for: result(), wait(), as_completed() or map() inside a function given to submit().
 Sources: https://docs.python.org/3/library/concurrent.futures.html#threadpoolexecutor
     https://github.com/xorq-labs/xorq/issues/2243

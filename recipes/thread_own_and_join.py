@@ -10,7 +10,7 @@ Scope: `with` shows a failure when the others are done: `thread-explicit-shutdow
     Thread of your own, such as an endless one, hands its failure on by the queue of its
     results, and is joined; join(timeout) always returns None: ask is_alive().
     Fire-and-forget takes a callback that logs exception().
-Symptom: a task failed, nothing says so, and the exit status is 0. Or a traceback begins
+Symptom: a task failed, and nothing says so. The exit status is 0. Or a traceback begins
     with "Exception in thread Thread-1", and the program goes on. Or main waits in
     get().
 Look for: Thread(target=...) whose target can raise; submit() whose future is dropped.

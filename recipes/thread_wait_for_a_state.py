@@ -9,8 +9,8 @@ Scope: a Queue, a Future or an Event does this for you. Barrier.wait() and Queue
     wait for ever when a party is missing or has died: give the Barrier a timeout, call
     task_done() in `finally` and let the consumer go on. From 3.13 on Queue.shutdown()
     wakes who waits in get().
-Symptom: a thread stands in wait(), although what it waits for has happened. It hangs
-    now and then, and never under a debugger. Or IndexError: pop from empty list.
+Symptom: a thread in wait() misses what has happened. It hangs now and then, and never
+    under a debugger. Or IndexError: pop from empty list.
 Look for: Condition.wait() without a loop or wait_for(); Barrier without a timeout;
     Queue.join().
 Sources: https://docs.python.org/3/library/threading.html#condition-objects

@@ -10,7 +10,7 @@ Scope: small plain arguments may travel. If the initializer raises, an executor 
     but a multiprocessing.Pool replaces its workers for ever. InterpreterPoolExecutor
     (3.14+) pickles too, without a process, and ignores chunksize; a global that the
     initializer only assigns is lost there, hence WORKER.
-Symptom: more workers make it slower, and the parent's CPU is busy pickling. Or
+Symptom: more workers make it slower. The parent's CPU is busy pickling. Or
     RuntimeError: Lock objects should only be shared between processes through
     inheritance; TypeError: cannot pickle 'sqlite3.Connection' object. Or the same
     traceback of an initializer without end. Or NotShareableError.

@@ -9,9 +9,9 @@ read from a manager is a copy: changing it changes nothing, until it is assigned
 Scope: short messages hide the first fault. Queue and SimpleQueue have a lock for many
     writers; SimpleQueue's put() itself waits for room. Where one result comes back, an
     executor does all this.
-Symptom: join() hangs with large results, and works with small ones. Or recv() waits for
-    a child that is dead; messages are mixed or garbled, with UnpicklingError; an item
-    appended in a manager's dict is missing.
+Symptom: join() hangs with large results. Or recv() waits for a child that is dead;
+    messages are mixed or garbled, with UnpicklingError; an item appended in a manager's
+    dict is missing.
 Look for: join() before get(); a Connection passed to several processes; d[key].append()
     on a manager's dict.
 Sources: https://docs.python.org/3/library/multiprocessing.html#pipes-and-queues

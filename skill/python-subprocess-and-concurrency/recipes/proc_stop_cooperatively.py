@@ -9,10 +9,9 @@ tasks, where nothing is held.
 Scope: for a worker that does not answer, join() with a timeout, then kill(), and throw
     away all locks and queues that it had. A child that is no daemon keeps its parent
     from exiting; a daemonic one is terminated at exit, and may have no children.
-Symptom: after a terminate() or a timeout the other workers stand still. Or the program
-    does not exit after its last line. Or AssertionError: daemonic processes are not
-    allowed to have children; ValueError: signal only works in main thread of the main
-    interpreter.
+Symptom: after terminate() the other workers stand still. Or the program does not exit
+    after its last line. Or AssertionError: daemonic processes are not allowed to have
+    children; ValueError: signal only works in main thread of the main interpreter.
 Look for: terminate() or kill() of a process that has a Lock, Queue or Pipe;
     signal.signal() outside of main.
 Sources: https://docs.python.org/3/library/multiprocessing.html#multiprocessing.Process.terminate

@@ -9,9 +9,9 @@ Scope: without capture, check=True is enough. grep and diff answer with 1: raise
     add_note() (3.11) reaches tracebacks, not str(). A pipeline's status is its last
     command's (`sp-read-the-status`); with SIGCHLD ignored, all are 0 (`sp-one-reaper`).
     The text shows the arguments: no secrets there.
-Symptom: Command '['cat', 'missing']' returned non-zero exit status 1. And not why. From
-    3.15 on: Command ['cat', 'missing'] returned. Of a signal: died with
-    <Signals.SIGKILL: 9>.
+Symptom: returned non-zero exit status 1, and not why. In full: Command '['cat',
+    'missing']' returned non-zero exit status 1. From 3.15 on: Command ['cat',
+    'missing'] returned. Of a signal: died with <Signals.SIGKILL: 9>.
 Look for: run() or call() whose result nobody reads; capture_output with check=True.
 Sources: https://docs.python.org/3/library/subprocess.html#subprocess.CalledProcessError
     https://github.com/validatedpatterns/multicloud-gitops/issues/517

@@ -10,8 +10,8 @@ Scope: what the user configures by environment gets `{**os.environ, "NAME": "x"}
     what points elsewhere: GIT_DIR in a git hook, the LD_LIBRARY_PATH of a frozen
     program. Windows, by its documentation, looks a bare name up in the parent's PATH,
     and Python needs SystemRoot there.
-Symptom: it works in a shell, not under cron, in CI or when frozen. A missing `cwd=`
-    looks like a missing program: FileNotFoundError: [Errno 2] No such file or directory
+Symptom: it works in a shell, but not under cron or in CI. A missing `cwd=` looks like a
+    missing program: FileNotFoundError: [Errno 2] No such file or directory
 Look for: a bare name in argv; no env= or cwd=; os.chdir() in a program with threads.
 Sources: https://docs.python.org/3/library/subprocess.html
     https://github.com/pyinstaller/pyinstaller/issues/1759

@@ -9,8 +9,8 @@ a timeout tries SIGTERM first.
 Scope: for daemons that are to stay, run() with output to a file. SIGTERM to the caller
     runs no `finally` (`sp-cleanup-on-sigterm`); run_tree needs none. Older Pythons on
     macOS lack waitid.
-Symptom: after a timeout or Ctrl-C, what the command started still runs. It holds its
-    ports and files, and its parent is PID 1.
+Symptom: after a timeout, what a command started still runs. Or after Ctrl-C. It holds
+    its ports and files, and its parent is PID 1.
 Look for: kill() or terminate() of what starts others; killpg() before wait() with no
     second.
 Sources: https://docs.python.org/3/library/os.html#os.killpg

@@ -8,8 +8,9 @@ bytes even in text mode.
 Scope: SIGKILL lets nobody clean up, and misses what calls setsid or outlives a child
     that ends in time: `sp-kill-the-process-tree`. Whoever holds the pipe makes success
     look late: `sp-eof-is-not-exit`. No timeout covers Popen() itself.
-Symptom: Command '['sleep', 'infinity']' timed out after 0.2 seconds. But what it started
-    still runs; or the program stands in communicate(), long after its timeout.
+Symptom: a command timed out, and parts of it still run. The message: Command '['sleep',
+    'infinity']' timed out after 0.2 seconds. Or the program stands in communicate(),
+    long after its timeout.
 Look for: run, wait, communicate without timeout=; kill() before a bare communicate().
 Sources: https://docs.python.org/3/library/subprocess.html
     https://github.com/python/cpython/issues/82388

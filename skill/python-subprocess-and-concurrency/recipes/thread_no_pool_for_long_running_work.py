@@ -6,8 +6,8 @@ stop is waited for before that function runs. Work that ends only when it is tol
 an owner that tells it, and joins it, while main still runs.
 
 Scope: tasks that end by themselves belong in a pool.
-Symptom: the program has done its work, prints its last line, and does not exit. Or, at
-    exit: RuntimeError: cannot schedule new futures after interpreter shutdown.
+Symptom: the program has finished, but does not exit. Or, at exit: RuntimeError: cannot
+    schedule new futures after interpreter shutdown.
 Look for: submit() of a function with an endless loop; a stop event set in atexit or __del__.
 Sources: https://docs.python.org/3/library/concurrent.futures.html#threadpoolexecutor
     https://docs.python.org/3/library/atexit.html
