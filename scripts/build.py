@@ -10,7 +10,7 @@ Generated text stands between `<!-- NAME: ARGUMENT -->` and `<!-- /NAME -->`, in
     code: ID NAME      one half, function or class of that recipe, complete with its imports
     file: NAME         a module of recipes/, whole
     contents           the headings of this file
-    core: CHAPTER      the chapter's core rules: symptom, id, claim
+    core: CHAPTER      the chapter's core rules: symptom, id, what to do
     rarer              the other rules: symptom, id
 
 The lines `  version: "1.2.3"` and `Version 1.2.3.` get the version from pyproject.toml.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
-LONGEST_HEADLINE = 80  # characters, of a cell in a table
+LONGEST_HEADLINE = 60  # characters
 COMMAND = "python3 scripts/build.py"
 MARKER = re.compile(r"<!-- (?P<name>\w+)(?:: (?P<argument>[^\n]+?))? -->(?P<text>.*?)<!-- /(?P=name) -->", re.DOTALL)
 REFERENCES = {"sp": "subprocess.md", "thread": "threads.md", "proc": "processes.md", "hang": "debugging-hangs.md"}
@@ -167,34 +167,25 @@ def whole_file(pack: Pack, argument: str) -> str:
     return f"```python\n{path.read_text(encoding='utf-8').strip()}\n```"
 
 
-def core_table(pack: Pack, chapter: str) -> str:
-    rows = [
-        f"| {headline(rule)} | `{rule.id}` | {clause(rule)} |"
-        for rule in pack.by_id.values()
-        if rule.chapter == chapter and rule.id in CORE
-    ]
-    return "\n".join(["| what you see | rule | what to do |", "|---|---|---|", *rows])
+def core_rules(pack: Pack, chapter: str) -> str:
+    chosen = [rule for rule in pack.by_id.values() if rule.chapter == chapter and rule.id in CORE]
+    return "\n".join(f"- {headline(rule)}: `{rule.id}`: {clause(rule)}" for rule in chosen)
 
 
-def rarer_table(pack: Pack, _: str) -> str:
+def rarer_rules(pack: Pack, _: str) -> str:
     covered = {chapter for skill in SKILLS for chapter in skill.chapters}
-    rows = [
-        f"- {headline(rule)}: `{rule.id}`"
-        for rule in pack.by_id.values()
-        if rule.id not in CORE and rule.chapter in covered
-    ]
-    return "\n".join(rows)
+    chosen = [rule for rule in pack.by_id.values() if rule.chapter in covered and rule.id not in CORE]
+    return "\n".join(f"- {headline(rule)}: `{rule.id}`" for rule in chosen)
 
 
 def headline(rule: rules.Rule) -> str:
-    """The first sentence of the symptom, for a cell of a table."""
-    text = " ".join(rule.sections["Symptom"].split())
-    return re.split(r"[.;](?= |$)", text)[0].replace("|", "\\|")
+    """The first sentence of the symptom."""
+    return re.split(r"[.;](?= |$)", " ".join(rule.sections["Symptom"].split()))[0]
 
 
 def clause(rule: rules.Rule) -> str:
-    """The claim's first clause, for a cell of a table."""
-    return re.split(r"[,;] |\.$", rule.claim)[0]
+    """The claim's first clause."""
+    return re.split(r"[,;:] |\.$", rule.claim)[0]
 
 
 RENDERERS: dict[str, Callable[[Pack, str], str]] = {
@@ -202,8 +193,8 @@ RENDERERS: dict[str, Callable[[Pack, str], str]] = {
     "code": code,
     "file": whole_file,
     "contents": lambda pack, argument: "",
-    "core": core_table,
-    "rarer": rarer_table,
+    "core": core_rules,
+    "rarer": rarer_rules,
 }
 
 
