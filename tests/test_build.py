@@ -63,7 +63,7 @@ FAULTS = {
     "undefined name": (RECIPE, "def communicate_reads", "@elsewhere\ndef communicate_reads", "uses elsewhere, which"),
     "long block": (RECIPE, "A pipe holds", "A pipe, " + "long " * 400 + "holds", "of at most 1800"),
     "recipe with a fault": (RECIPE, "Symptom:", "Symptoms:", "has no `Symptom: `"),
-    "checklist": (SKILL / "SKILL.md", ": `sp-no-preexec-fn`", ": none", "never names sp-no-preexec-fn"),
+    "checklist": (SKILL / "SKILL.md", "No `preexec_fn`: `sp-no-preexec-fn`", "None", "never names sp-no-preexec-fn"),
     "long body": (SKILL / "SKILL.md", "# Python subp", "long " * 3000 + "\n# Python subp", "of at most 15000"),
     "description": (SKILL / "SKILL.md", 'description: "', 'description: "' + "long " * 80, "of at most 400"),
 }
