@@ -8,10 +8,11 @@ import traceback
 
 from kit import check, main, prints, raises, returns
 
-# Says that it begins, waits until eight have begun, says that it ends.
+# Says that it begins, waits until eight have begun, stays a while beside others, says that it ends.
 COUNTED = """\
 printf + >>"$0"
 until grep -q '+.*+.*+.*+.*+.*+.*+.*+' "$0"; do sleep .01; done
+sleep .05
 printf - >>"$0"
 """
 ENDLESS = ["sleep", "infinity"]
