@@ -506,12 +506,21 @@ def select(found: Sequence[rules.Rule], wanted: Sequence[str]) -> list[rules.Rul
     names = [name.replace("_", "-") for name in wanted]
     for name in names:
         if not name or not any(rule.id.startswith(name) for rule in found):
-            near = difflib.get_close_matches(name, [rule.id for rule in found], n=1, cutoff=0.3)
-            hint = f"did you mean {near[0]}?" if near else "--list shows what there is"
+            near = nearest(name, [rule.id for rule in found])
+            hint = f"did you mean {near}?" if near else "--list shows what there is"
             raise WrongUse(f"RULE takes an id, the beginning of ids, or a chapter; {name!r} is none: {hint}")
     exact = {rule.id for rule in found if rule.id in names}
     begins = tuple(name for name in names if name not in exact)
     return [rule for rule in found if not names or rule.id in exact or (begins and rule.id.startswith(begins))]
+
+
+def nearest(name: str, ids: Sequence[str]) -> str:
+    """The id that resembles the name most, as a whole or in its beginning; empty when none does."""
+    likeness = {
+        id: max(difflib.SequenceMatcher(None, name, part).ratio() for part in (id, id[: len(name)])) for id in ids
+    }
+    best = max(ids, key=lambda id: likeness[id])
+    return best if likeness[best] > 0.5 else ""
 
 
 def choose_pythons(options: argparse.Namespace) -> list[Interpreter]:
