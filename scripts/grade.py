@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "recipes"))
 import rules  # noqa: E402
 import supervisor  # noqa: E402
 
-BOUND = 20  # seconds for each adversary
+BOUND = 60  # seconds for each adversary
 KIT = ("kit.py", "console.py", "linux.py", "supervisor.py")
 
 
