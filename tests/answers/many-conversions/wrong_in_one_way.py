@@ -2,4 +2,4 @@ from fixed import run_all
 
 
 def convert_all(commands):
-    return run_all(commands, at_most=16)
+    return run_all(commands, at_most=10)
