@@ -169,7 +169,7 @@ def initializer_fails_in_executors():
         return [type(future.exception()).__name__ for future in futures]
 
 
-@check(spins("no database", times=6, at="pool.apply("))
+@check(spins("no database", times=3, at="pool.apply("))
 def initializer_fails_in_a_pool():
     with SPAWN.Pool(1, initializer=fail) as pool:
         pool.apply(abs, (-1,))
@@ -178,32 +178,24 @@ def initializer_fails_in_a_pool():
 NO_INTERPRETERS = raises(ImportError, "cannot import name 'InterpreterPoolExecutor'")
 
 
-@check(returns([100, 1, True]), since=(3, 14), before=NO_INTERPRETERS)
-def interpreters_pickle_whatever_the_chunksize():
-    from concurrent.futures import InterpreterPoolExecutor
-
-    table, counts = Table(key=1), []
-    with InterpreterPoolExecutor(1) as pool:
-        list(pool.map(partial(look_up, table), ["key"] * 100, chunksize=100))
-        counts.append(table.pickled)
-    Table.pickled = 0
-    with InterpreterPoolExecutor(1, initializer=keep, initargs=(table,)) as pool:
-        list(pool.map(look_up_kept, ["key"] * 100))
-        return [*counts, table.pickled, pool.submit(os.getpid).result() == os.getpid()]
-
-
 def fill(buffer):
     buffer[0] = 1
 
 
-@check(returns([0, 1]), since=(3, 14), before=NO_INTERPRETERS)
-def interpreters_share_a_memoryview():
+@check(returns([100, 1, True, 0, 1]), since=(3, 14), before=NO_INTERPRETERS)
+def interpreters_pickle_whatever_the_chunksize_and_share_a_memoryview():
     from concurrent.futures import InterpreterPoolExecutor
 
-    copied, shared = bytearray(1), bytearray(1)
+    table, counts, copied, shared = Table(key=1), [], bytearray(1), bytearray(1)
     with InterpreterPoolExecutor(1) as pool:
+        list(pool.map(partial(look_up, table), ["key"] * 100, chunksize=100))
+        counts.append(table.pickled)
         list(pool.map(fill, [copied, memoryview(shared)]))
-    return [copied[0], shared[0]]
+    Table.pickled = 0
+    with InterpreterPoolExecutor(1, initializer=keep, initargs=(table,)) as pool:
+        list(pool.map(look_up_kept, ["key"] * 100))
+        same_process = pool.submit(os.getpid).result() == os.getpid()
+        return [*counts, table.pickled, same_process, copied[0], shared[0]]
 
 
 @check(

@@ -309,9 +309,9 @@ class _Supervisor:
         Whatever else could print is stopped first, or that would come between. Then threads that replace children stand
         still as well: faulthandler may crash on the stack of one that runs.
         """
-        watch, give_up = linux.Watch(os.getpid(), self._leader), time.monotonic() + 2
+        watch, give_up = linux.Watch(os.getpid(), self._leader), time.monotonic() + (2 if self._sees else 0.2)
         self._stop_others()
-        while self._sees and watch.look().times < 2 and time.monotonic() < give_up:
+        while (not self._sees or watch.look().times < 2) and time.monotonic() < give_up:
             self._drain()
             self._reap()
             time.sleep(0.01)
@@ -327,6 +327,9 @@ class _Supervisor:
             self._reap()
 
     def _stop_others(self) -> None:
+        if not self._sees and self._status is None:  # they cannot be listed: the whole group, and its leader goes on
+            self._signal_group(signal.SIGSTOP)
+            os.kill(self._leader, signal.SIGCONT)
         for process in _living() if self._sees else ():
             if process.pid != self._leader and process.state != "T" and not _is_helper(process):
                 linux.send(process, signal.SIGSTOP)
@@ -364,15 +367,19 @@ class _Supervisor:
 
     def _end_group(self) -> None:
         """The same where processes cannot be listed: only those that stayed in the program's group are reached."""
+        self._signal_group(signal.SIGCONT)
         give_up = time.monotonic() + 2
         while self._status is not None and self._reap() and time.monotonic() < give_up:
             time.sleep(0.005)  # what only needs a moment to end by itself
         if self._status is None:
             os.kill(self._leader, signal.SIGKILL)  # it may be so young that it leads no group yet
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # it is empty, or (macOS) has only zombies
-            os.killpg(self._leader, signal.SIGKILL)
+        self._signal_group(signal.SIGKILL)
         while self._status is None and self._reap():
             time.sleep(0.002)
+
+    def _signal_group(self, signum: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it is empty, or (macOS) has only zombies
+            os.killpg(self._leader, signum)
 
 
 def _command(run: Run, home: str) -> list[str]:

@@ -392,6 +392,12 @@ def test_what_cannot_be_started(options: dict[str, Any], error: type[OSError], n
     assert raised[0][2] == named
 
 
+def test_nothing_to_start() -> None:
+    for run in (run_tree, subprocess.run):
+        with pytest.raises(IndexError):
+            run([], timeout=BOUND)
+
+
 BOTH = "printf 'out\\r\\n\\303\\251'; printf 'err' >&2"
 
 

@@ -23,7 +23,7 @@ def run_tree(argv, *, timeout, grace=5.0, check=False, input=None, capture_outpu
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} if capture_output else {}
     ours, theirs = socket.socketpair()
     with ours, theirs, socket.socket(fileno=fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 3)) as clear_of_stdin:
-        fd, ctype = clear_of_stdin.fileno(), (os.environ if env is None else env).get("LC_CTYPE", "")
+        fd, ctype, name = clear_of_stdin.fileno(), (os.environ if env is None else env).get("LC_CTYPE", ""), command[0]
         outer = [sys.executable, "-IS", os.path.abspath(__file__), *map(str, (os.getpid(), fd, grace)), ctype, *command]
         child = subprocess.Popen(outer, env=env, pass_fds=[fd], start_new_session=True, shell=False, **pipes, **options)
         child.args = argv  # which exceptions name
@@ -37,7 +37,7 @@ def run_tree(argv, *, timeout, grace=5.0, check=False, input=None, capture_outpu
         theirs.send(b"10 0")  # ECHILD, for a supervisor that was killed: what it started may live on
         error, status = map(int, ours.recv(99).split()[:2])
     if error:
-        raise OSError(error, os.strerror(error), command[0])
+        raise OSError(error, os.strerror(error), name)
     if check and status:
         raise subprocess.CalledProcessError(status, argv, output, errors)
     return subprocess.CompletedProcess(argv, status, output, errors)

@@ -91,7 +91,7 @@ def drain(child, seconds=2):
 @fixed(returns((b"up\n", -9)) & leaves(1), posix=POSIX)
 def drain_with_a_bound():
     child = start_and_kill()
-    return drain(child), child.wait(30)
+    return drain(child, seconds=1), child.wait(30)
 
 
 @check(returns((b"", None, 3)), posix=POSIX)
