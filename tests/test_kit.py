@@ -807,6 +807,21 @@ def test_platform_gates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert prove_on("posix", "linux") == {"posix_only": ("ok", ""), "linux_only": ("ok", "")}
 
 
+DEPENDS_ON_THE_GIL = """
+@check(returns("with") | raises(ValueError, "", until=(3, 8)), free_threaded=returns("without"))
+def depends():
+    return "with"
+"""
+
+
+def test_outcome_without_the_gil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load(write(tmp_path, DEPENDS_ON_THE_GIL))
+    assert [result.declared for result in prove(recipe)] == ["returns 'with'"]
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    (result,) = prove(recipe)
+    assert (result.status, result.reason) == ("fail", "declared returns 'without'; observed returns 'with'")
+
+
 # --------------------------------------------------------------------------------------------------------- by hand
 
 TWO = """

@@ -289,6 +289,11 @@ class Proof(NamedTuple):
     floor: Version | None
     posix: str
     linux: str
+    free_threaded: Outcome | None = None
+
+    def expected(self, version: Version, gil: bool) -> Outcome | None:
+        """What must come on such a build; None where not exactly one outcome is declared for it."""
+        return self.free_threaded if self.free_threaded and not gil else self.choice.on(version)
 
 
 Half = TypeVar("Half")
@@ -305,6 +310,7 @@ def broken(outcome: Outcome | Choice, **options: Any) -> Callable[[Half], Half]:
     since, before: a floor. From Python `since` on the outcome holds, and below it `before` does. `before` is required
         above 3.9, the oldest Python there is proof for: a floor that is too low or too high fails.
     posix, linux: why it runs only there.
+    free_threaded: the outcome on a build without the GIL, where it is another. No run has proven one yet.
 
     Raises TypeError for a declaration that could not be proven.
     """
@@ -334,6 +340,7 @@ def _declare(
     before: Outcome | None = None,
     posix: str = "",
     linux: str = "",
+    free_threaded: Outcome | None = None,
 ) -> Callable[[Half], Half]:
     choice = outcome if isinstance(outcome, Choice) else Choice((outcome,))
     if since is not None and since > OLDEST:
@@ -343,12 +350,12 @@ def _declare(
         choice = Choice((*above, before._replace(until=(since[0], since[1] - 1))))
     elif before is not None:
         raise TypeError("before= goes with a floor above 3.9: since=(3, N)")
-    for each in choice.outcomes:
+    for each in (*choice.outcomes, *([free_threaded] if free_threaded else [])):
         if each.end is None:
             raise TypeError("an outcome takes an end: hangs, spins, returns, raises, dies or exits")
         if isinstance(each.end, (Hangs, Spins)) and any(each.left):
             raise TypeError("what hangs or spins is killed with all that it started: it leaves nothing to count")
-    proof = Proof(kind, choice, since, posix, linux)
+    proof = Proof(kind, choice, since, posix, linux, free_threaded)
 
     def attach(half: Half) -> Half:
         if isinstance(half, Program):
@@ -407,7 +414,7 @@ def prove(recipe: Recipe, names: Sequence[str], bound: float, report: Callable[[
 
 def _prove_one(recipe: Recipe, name: str, bound: float, patience: float) -> Result:
     proof, version = recipe.proof(name), (sys.version_info[0], sys.version_info[1])
-    outcome = proof.choice.on(version)
+    outcome = proof.expected(version, gil=getattr(sys, "_is_gil_enabled", lambda: True)())  # it came with 3.13
     result = Result(name, proof.kind, "fail", str(outcome), floor=proof.floor)
     if outcome is None:
         return result._replace(reason=f"exactly one outcome must be declared for Python {version[0]}.{version[1]}")

@@ -32,7 +32,7 @@ def compute(told, steps):
     return any(told() for _ in range(steps))
 
 
-@broken(returns(False))
+@broken(returns(False), free_threaded=returns(True))
 def nobody_tells_a_thread():
     sys.setswitchinterval(20)  # else they take turns, which is no faster
     told = Event()
@@ -73,7 +73,7 @@ def is_told_between(work, times):
         return computing.result()
 
 
-@check(returns(False))
+@check(returns(False), free_threaded=returns(True))
 def a_regular_expression_keeps_the_gil():
     bad = re.compile("(a+)+b")
     return is_told_between(lambda: bad.match("a" * 16), times=10)
@@ -102,7 +102,7 @@ def five_threads_wait_at_once():
         return sorted(pool.map(lambda _: together.wait(), range(5)))
 
 
-@check(returns(True), since=(3, 13), before=raises(AttributeError, "'_is_gil_enabled'"))
+@check(returns(True), since=(3, 13), before=raises(AttributeError, "'_is_gil_enabled'"), free_threaded=returns(False))
 def python_tells_whether_there_is_a_gil():
     return sys._is_gil_enabled()
 
