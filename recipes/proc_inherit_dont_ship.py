@@ -29,7 +29,7 @@ from multiprocessing import get_context
 from kit import broken, check, exits, fixed, main, prints, program, raises, returns, spins
 
 SPAWN = get_context("spawn")
-WORKER = {}  # what each worker has for itself
+WORKER = {}  # each worker's own
 
 
 def work(lock):
@@ -109,7 +109,7 @@ import sqlite3
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-WORKER = {}  # what each worker has for itself
+WORKER = {}  # each worker's own
 
 def open_database(path):
     WORKER["database"] = sqlite3.connect(path)

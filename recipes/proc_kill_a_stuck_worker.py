@@ -1,6 +1,6 @@
 """Kill a process pool's workers when a task fails or is late: cancel() reaches none.
 
-A timeout ends the wait, not the task: the end of `with` or of the program waits for it.
+A timeout ends the wait, not the task: the end of `with` or the program waits for it.
 cancel() reaches none of the N + 1 tasks that N workers were handed.
 
 Scope: tasks that share no lock, queue or file with others. Below 3.14 it takes private

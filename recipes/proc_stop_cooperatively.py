@@ -1,14 +1,15 @@
 """Ask a worker to stop by a message and join it; terminate() only who shares nothing.
 
-terminate() kills in the middle of whatever the child does. If it holds a lock, nobody
-gets that lock again; if it waits in Queue.get(), it holds the queue's; if it writes to
-a queue, half a message stays in the pipe and the reader waits for the rest. finally
-blocks and atexit do not run. A message, or the end of a pipe, is seen between two
-tasks, where nothing is held.
+terminate(), like the OOM killer, kills in the middle of whatever the child does. If it
+holds a lock, nobody gets that lock again; if it waits in Queue.get(), it holds the
+queue's; if it writes to a queue, half a message stays in the pipe and the reader waits
+for the rest. finally blocks and atexit do not run. A message, or the end of a pipe, is
+seen between two tasks, where nothing is held.
 
 Scope: for a worker that does not answer, join() with a timeout, then kill(), and throw
-    away all locks and queues that it had. A child that is no daemon keeps its parent
-    from exiting; a daemonic one is terminated at exit, and may have no children.
+    away what it shared: `proc-discard-after-kill`. A child that is no daemon keeps its
+    parent from exiting; a daemonic one is terminated then, but not when the parent is
+    killed (`proc-plan-for-parent-death`), and may have no children.
 Symptom: after terminate() the other workers stand still. Or the program does not exit
     after its last line. Or AssertionError: daemonic processes are not allowed to have
     children; ValueError: signal only works in main thread of the main interpreter.

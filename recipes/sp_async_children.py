@@ -2,8 +2,9 @@
 
 subprocess.run() stops the event loop until the child ends. create_subprocess_exec()
 does not, but a deadline or cancellation ends only the waiting, and kill() only the
-child: what that started holds the pipes, for whose end communicate() waits. So kill the
-group, then drain and reap, with a bound: who left the group may hold a pipe.
+child: what that started holds the pipes, for whose end communicate() waits, and in some
+releases wait(). So kill the group, then drain and reap, with a bound: who left the group
+may hold a pipe.
 
 Scope: cancelled while it is created, a child is killed by asyncio, without its group.
     For an orderly end: `sp-kill-the-process-tree`.

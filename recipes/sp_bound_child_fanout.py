@@ -66,7 +66,7 @@ def wait_for_earlier_items():
         return list(pool.map(check_output, [TREE, FAILS]))
 
 
-def run_all(commands, at_most=4, timeout=600):  # seconds for all of them
+def run_all(commands, at_most=4, timeout=600):  # in all
     stop, pool = threading.Event(), ThreadPoolExecutor(at_most)
     look = os.WEXITED | os.WNOHANG | os.WNOWAIT  # no reaping
 
@@ -86,7 +86,7 @@ def run_all(commands, at_most=4, timeout=600):  # seconds for all of them
     try:
         jobs = [pool.submit(run_one, argv) for argv in commands]
         for job in as_completed(jobs, timeout):
-            job.result()  # raises the first failure
+            job.result()
         return [job.result() for job in jobs]
     finally:
         stop.set()

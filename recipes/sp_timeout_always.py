@@ -1,9 +1,9 @@
 """Bound every wait and kill the child's whole group; run(timeout=) kills the child alone.
 
 What the child started lives on and holds the pipes, for whose end communicate() waits
-after the documented kill(), without a bound. Give the child a session of its own, kill
-that group, and wait for the child only. TimeoutExpired is no TimeoutError, and holds
-bytes even in text mode.
+after the documented kill(), and on Windows run() itself. Give the child a session of its
+own, kill that group, and wait for the child only. TimeoutExpired is no TimeoutError, and
+holds bytes even in text mode.
 
 Scope: SIGKILL lets nobody clean up, and misses what calls setsid or outlives a child
     that ends in time: `sp-kill-the-process-tree`. Whoever holds the pipe makes success

@@ -4,8 +4,8 @@ Leaving `with` waits for every task, also for those still queued. A failure, Ctr
 the end of result(timeout) in its block shows only after that, or never.
 
 Scope: not needed where all tasks are short. What runs goes on, and exit waits for it:
-    tell it to stop (`STOP`), or use processes. map() cancels, but fails in order. Up to
-    3.10 this TimeoutError is not the builtin one.
+    tell it to stop (`STOP`), or use processes (`proc-kill-a-stuck-worker`). map()
+    cancels, but fails in order. Up to 3.10 this TimeoutError is not the builtin one.
 Symptom: a task failed, and the program goes on. Or Ctrl-C was pressed. Or a timeout of
     a second is raised after a minute.
 Look for: result() or as_completed() in the `with` block of an executor;

@@ -8,8 +8,8 @@ with 64 there are 64 workers.
 
 Scope: few long tasks need no chunks; large ones leave workers idle at the end.
     buffersize= (3.14+) bounds map() and counts chunks; before, submit as results come.
-    The defaults honour affinity and PYTHON_CPU_COUNT from 3.13 on. Windows refuses more
-    than 61.
+    The defaults honour affinity and PYTHON_CPU_COUNT from 3.13 on, a quota never: read
+    /sys/fs/cgroup/cpu.max. On Windows, it is reported, pass at most 60.
 Symptom: more processes make it slower than a loop. Or memory grows while map() has not
     yielded its first result; or a container with a small quota runs one worker per CPU
     of its host.

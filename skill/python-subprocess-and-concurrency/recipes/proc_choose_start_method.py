@@ -7,9 +7,10 @@ interpreter, forkserver forks from a server without threads; both import your mo
 anew.
 
 Scope: fork is safe while there is one thread. It was Linux' default up to 3.13, then it
-    is forkserver; Windows and macOS have spawn. Going back to fork because something is
-    not picklable brings the hang back. set_start_method() is the program's to call,
-    once. The server keeps the environment it was started with.
+    is forkserver; Windows and macOS have spawn. Going back to fork for what cannot be
+    pickled brings the hang back. set_start_method() is the program's to call, once. The
+    server keeps the environment it was started with. Where a web server forks by itself
+    (gunicorn), start threads after that.
 Symptom: now and then join() waits for ever. It comes with load or more threads; the
     worker sleeps in `futex`. From 3.12 on `-W default` shows: DeprecationWarning: This
     process (pid=9) is multi-threaded, use of fork() may lead to deadlocks

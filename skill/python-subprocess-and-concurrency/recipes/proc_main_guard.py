@@ -4,8 +4,9 @@ Under spawn and forkserver a child is a new interpreter, which imports the main 
 to find your functions in it. Code at its top level runs again there: it would start
 children of its own, so multiprocessing refuses and the child dies. How the parent takes
 that depends on the API: Process has an exitcode that nobody reads, an executor raises
-BrokenProcessPool, and a Pool replaces its dead workers for ever. In programs that are
-frozen into an executable, freeze_support() must be the first call below the guard.
+BrokenProcessPool, and a Pool replaces its dead workers for ever. A frozen program's
+children run main() again, without end: there freeze_support() is the first call below
+the guard. Off Windows the freezer must support that, too.
 
 Scope: not needed under fork, which was Linux' default up to 3.13; from 3.14 on the
     program that worked there fails. Not needed where nothing starts processes.

@@ -2,8 +2,9 @@
 
 exec takes so many bytes, for the arguments and the environment together: on Linux a
 quarter of the stack's limit, mostly 2 MiB, on macOS 1 MiB. Linux takes no string of
-128 KiB, and a command for the shell is one string. What runs today fails with more
-files, with longer paths, or in another environment.
+128 KiB, and a command for the shell is one string. Windows' limits, it is documented,
+are 32,767 characters, and 8,191 in cmd.exe. What runs today fails with more files, with
+longer paths, or in another environment.
 
 Scope: batches are for what treats names one by one. To sort, count or pack all, give a
     list on stdin, as to `tar --null -T -`: xargs makes batches, too. Names may begin

@@ -1,4 +1,4 @@
-"""Name the encoding of a child's output and what errors do; text=True takes the locale's.
+"""Name a child's encoding and what errors do; text=True takes the locale's.
 
 `text=True` decodes by the locale that the parent happens to be in, but most tools write
 UTF-8: another locale raises, or makes other characters of it without a word. From 3.15

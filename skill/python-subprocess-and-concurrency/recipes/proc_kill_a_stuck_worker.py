@@ -1,0 +1,140 @@
+"""Kill a process pool's workers when a task fails or is late: cancel() reaches none.
+
+A timeout ends the wait, not the task: the end of `with` or the program waits for it.
+cancel() reaches none of the N + 1 tasks that N workers were handed.
+
+Scope: tasks that share no lock, queue or file with others. Below 3.14 it takes private
+    names. multiprocessing.Pool has terminate().
+Symptom: a pool does not end after a timeout. Or after Ctrl-C or a failure: it stands at
+    `with ProcessPoolExecutor`, or after the last line, and the workers compute on.
+Look for: result(timeout=), as_completed(), map(timeout=) in `with ProcessPoolExecutor`.
+Sources: https://docs.python.org/3/library/concurrent.futures.html#processpoolexecutor
+    https://github.com/python/cpython/issues/94777
+"""
+
+import os
+import signal
+import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import TimeoutError as Late
+from multiprocessing import TimeoutError as PoolIsLate
+from multiprocessing import get_context
+from threading import Event
+
+from kit import broken, check, fixed, hangs, main, raises, returns
+
+SPAWN = get_context("spawn")
+
+
+def work(_):
+    Event().wait()
+
+
+@broken(hangs(at="pool"))
+def wait_for_late():
+    with ProcessPoolExecutor(1, SPAWN) as pool:
+        list(pool.map(work, [1], timeout=0.1))
+
+
+def kill_workers(pool):
+    if sys.version_info < (3, 11, 5):
+        pool._call_queue._reader.close()  # gh-94777
+    if sys.version_info < (3, 14):
+        for worker in list(pool._processes.values()):
+            worker.kill()
+    else:
+        pool.kill_workers()
+
+
+def map_all(task, items, workers, timeout=None):
+    with ProcessPoolExecutor(workers, SPAWN) as pool:
+        try:
+            futures = [pool.submit(task, item) for item in items]
+            for future in as_completed(futures, timeout):
+                future.result()
+            return [future.result() for future in futures]
+        except BaseException:  # Ctrl-C, too
+            kill_workers(pool)
+            raise
+
+
+@fixed(raises(Late, "1 (of 1) futures unfinished"))
+def kill_late():
+    map_all(work, [1], workers=1, timeout=0.1)
+
+
+@check(returns([0, 1, 2]))
+def results_in_order():
+    return map_all(abs, [0, -1, -2], workers=2)
+
+
+@fixed(raises(Late, "6 (of 6) futures unfinished"))
+def kill_with_large_items_in_the_queue():
+    return map_all(work, [bytes(1 << 20)] * 6, workers=2, timeout=0.3)
+
+
+def work_or_fail(item):
+    if item == "fail":
+        raise ValueError("no")
+    work(item)
+
+
+@broken(hangs(at="ool"))
+def wait_after_a_failure():
+    with ProcessPoolExecutor(2, SPAWN) as pool:
+        return list(pool.map(work_or_fail, ["fail", "work"]))
+
+
+@fixed(raises(ValueError, "no"))
+def kill_after_a_failure():
+    return map_all(work_or_fail, ["work", "fail", "work"], workers=2)
+
+
+def interrupt_the_parent(item):
+    os.kill(os.getppid(), signal.SIGINT)
+    work(item)
+
+
+@fixed(raises(KeyboardInterrupt, ""), posix="Windows cannot send Ctrl-C to one process")
+def kill_at_ctrl_c():
+    return map_all(interrupt_the_parent, [1], workers=1)
+
+
+@check(returns([[False, False], [True, True, True]]))
+def cancel_reaches_what_was_not_handed_out():
+    with ProcessPoolExecutor(1, SPAWN) as pool:
+        futures = [pool.submit(work, number) for number in range(6)]
+        while not futures[1].running():
+            pass
+        cancelled = [future.cancel() for future in futures]
+        kill_workers(pool)
+        return [cancelled[:2], cancelled[3:]]
+
+
+@check(returns("BrokenProcessPool"))
+def futures_of_the_killed_are_broken():
+    with ProcessPoolExecutor(1, SPAWN) as pool:
+        future = pool.submit(work, 1)
+        kill_workers(pool)
+        return type(future.exception()).__name__
+
+
+@check(returns(["kill_workers", "terminate_workers"]), since=(3, 14), before=returns([]))
+def public_names_for_it():
+    return [name for name in dir(ProcessPoolExecutor) if name.endswith("_workers")]
+
+
+@check(returns("late"))
+def pool_of_multiprocessing_has_terminate():
+    pool = SPAWN.Pool(1)
+    try:
+        return pool.apply_async(work, [1]).get(timeout=0.1)
+    except PoolIsLate:
+        return "late"
+    finally:
+        pool.terminate()
+        pool.join()
+
+
+if __name__ == "__main__":
+    main()
