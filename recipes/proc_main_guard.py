@@ -95,7 +95,7 @@ unguarded_executor = broken(
     raises(BrokenProcessPool, "A process in the process pool was terminated abruptly") & prints(REFUSED)
 )(program(UNGUARDED_EXECUTOR))
 
-unguarded_pool = broken(spins(REFUSED, times=6, at="pool.map("))(program(UNGUARDED_POOL))
+unguarded_pool = broken(spins(REFUSED, times=3, at="pool.map("))(program(UNGUARDED_POOL))
 
 guarded_pools = fixed(exits(0) & prints("1\n[1, 2]\n"))(program(GUARDED_POOLS))
 
