@@ -6,8 +6,8 @@ can raise, but no Exception: a retry would catch it. A second SIGTERM must not b
 the cleanup, and status 0 looks like success: so die of the signal.
 
 Scope: install it first, in the main thread. It can strike, as Ctrl-C can, in Popen(),
-    which leaves the child, and up to 3.14 in wait(timeout), whose lock it keeps: run()
-    hangs. run_tree() needs no handler. SIGKILL: `sp-plan-for-parent-death`.
+    which leaves the child; in wait(), which may keep its lock: run() hangs; or just
+    before a call that blocks, and does. SIGKILL: `sp-plan-for-parent-death`.
 Symptom: after `kill`, children and files are left. Or after a deployment. Nothing was
     printed, and the exit status is 143 or -15.
 Look for: start_new_session or temporary files without a handler; one that exits 0.
@@ -26,12 +26,14 @@ from unittest import mock
 
 from kit import broken, check, dies, exits, fixed, hangs, leaves, main, raises, returns
 
-KILLS = ["sh", "-c", "read line; kill $PPID; exec sleep infinity"]
+KILLS = """read line
+while grep -qs ' [RD] ' /proc/$PPID/stat; do :; done
+kill $PPID; exec sleep infinity"""
 POSIX = "elsewhere nothing sends SIGTERM to another process"
 
 
 def work():
-    run(KILLS, input=b"line\n", start_new_session=True)
+    run(["sh", "-c", KILLS], input=b"line\n", start_new_session=True)
 
 
 @broken(dies("SIGTERM") & leaves(1), posix=POSIX)

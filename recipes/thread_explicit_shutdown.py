@@ -119,8 +119,8 @@ def interrupted_inside_with():
 
 def press_ctrl_c(number):
     if number == 0:
-        signal.pthread_kill(main_thread().ident, signal.SIGINT)
-    STOP.wait()
+        return signal.pthread_kill(main_thread().ident, signal.SIGINT)
+    return STOP.wait()
 
 
 @fixed(raises(KeyboardInterrupt, ""), posix="a signal for one thread")
