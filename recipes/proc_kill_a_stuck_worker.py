@@ -1,10 +1,11 @@
 """Kill a process pool's workers when a task fails or is late: cancel() reaches none.
 
-A timeout ends the wait, not the task: the end of `with` or the program waits for it.
-cancel() reaches none of the N + 1 tasks that N workers were handed.
+A timeout ends the wait, not the task: the end of `with` or the program waits for it. A
+kill can leave half a message, for whose rest kill_workers() (3.14) waits, too: close the
+ends of the pipes first.
 
-Scope: tasks that share no lock, queue or file with others. Below 3.14 it takes private
-    names. multiprocessing.Pool has terminate().
+Scope: tasks that share no lock, queue or file with others. multiprocessing.Pool has
+    terminate(). The names are private.
 Symptom: a pool does not end after a timeout. Or after Ctrl-C or a failure: it stands at
     `with ProcessPoolExecutor`, or after the last line, and the workers compute on.
 Look for: result(timeout=), as_completed(), map(timeout=) in `with ProcessPoolExecutor`.
@@ -12,6 +13,7 @@ Sources: https://docs.python.org/3/library/concurrent.futures.html#processpoolex
     https://github.com/python/cpython/issues/94777
 """
 
+import os
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures import TimeoutError as Late
@@ -19,7 +21,7 @@ from multiprocessing import TimeoutError as PoolIsLate
 from multiprocessing import get_context
 from threading import Event
 
-from kit import broken, check, fixed, hangs, main, raises, returns
+from kit import broken, check, fixed, hangs, leaves, main, raises, returns
 
 SPAWN = get_context("spawn")
 
@@ -35,13 +37,11 @@ def wait_for_late():
 
 
 def kill_workers(pool):
+    pool._result_queue._writer.close()
     if sys.version_info < (3, 11, 5):
         pool._call_queue._reader.close()  # gh-94777
-    if sys.version_info < (3, 14):
-        for worker in list(pool._processes.values()):
-            worker.kill()
-    else:
-        pool.kill_workers()
+    for worker in list(pool._processes.values()):
+        worker.kill()
 
 
 def map_all(task, items, workers, timeout=None):
@@ -97,6 +97,43 @@ def work_or_interrupt(item):
 @fixed(raises(KeyboardInterrupt, ""))
 def kill_at_ctrl_c():
     return map_all(work_or_interrupt, ["work", "Ctrl-C"], workers=2)
+
+
+def give(answer):
+    while not os.path.exists("go"):
+        pass
+    return answer
+
+
+def kill_in_the_middle_of_a_result(kill):
+    """The pool's thread is held in a callback, so that it does not read what the worker writes."""
+    held, begun = Event(), Event()
+    with ProcessPoolExecutor(1, SPAWN) as pool:
+        pool.submit(give, 1).add_done_callback(lambda _: (begun.set(), held.wait()))
+        second = pool.submit(bytes, 1 << 20)
+        open("go", "w").close()
+        begun.wait()
+        while not pool._result_queue._reader.poll():
+            pass
+        kill(pool)
+        held.set()
+        return type(second.exception()).__name__
+
+
+@fixed(returns("BrokenProcessPool") & leaves(files=1))
+def kill_with_a_large_result_on_its_way():
+    return kill_in_the_middle_of_a_result(kill_workers)
+
+
+def kill_only(pool):
+    if sys.version_info >= (3, 14):
+        return pool.kill_workers()
+    return [worker.kill() for worker in pool._processes.values()]
+
+
+@broken(hangs(at="second.exception()"))
+def kill_and_leave_the_pipe_open():
+    return kill_in_the_middle_of_a_result(kill_only)
 
 
 @check(returns([[False, False], [True, True, True]]))

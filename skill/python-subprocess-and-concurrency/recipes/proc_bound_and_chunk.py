@@ -8,8 +8,8 @@ with 64 there are 64 workers.
 
 Scope: few long tasks need no chunks; large ones leave workers idle at the end.
     buffersize= (3.14+) bounds map() and counts chunks; before, submit as results come.
-    The defaults honour affinity and PYTHON_CPU_COUNT from 3.13 on, a quota never: read
-    /sys/fs/cgroup/cpu.max. On Windows, it is reported, pass at most 60.
+    The defaults honour affinity and PYTHON_CPU_COUNT from 3.13 on, a quota never:
+    usable_cpus() in the proof does. On Windows, it is reported, pass at most 60.
 Symptom: more processes make it slower than a loop. Or memory grows while map() has not
     yielded its first result; or a container with a small quota runs one worker per CPU
     of its host.
@@ -131,11 +131,12 @@ def usable_cpus(path="/sys/fs/cgroup/cpu.max"):
     except OSError:  # no Linux, or the older cgroups
         quota = "max"
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = 60 if quota == "max" else math.ceil(int(quota) / int(period))
-    return min(cpus, limit, 60)  # Windows takes 61 at most; black had users who needed 60
+    limit = cpus if quota == "max" else math.ceil(int(quota) / int(period))
+    windows = 60 if os.name == "nt" else cpus  # it takes 61 at most; black had users who needed 60
+    return min(cpus, limit, windows)
 
 
-@check(returns([1, True, True]))
+@fixed(returns([1, True, True]))
 def quota_is_read():
     read = []
     for text in ("50000 100000\n", "max 100000\n"):
