@@ -118,15 +118,12 @@ def square(number):
     found = WORKER["database"].execute("SELECT ? * ?", (number, number))
     return found.fetchone()[0]  # plain data
 
-def main():
+if __name__ == "__main__":
     with ProcessPoolExecutor(
         max_workers=2, mp_context=get_context("spawn"),
         initializer=open_database, initargs=(":memory:",),
     ) as pool:
         print(sum(pool.map(square, range(1000), chunksize=100)))
-
-if __name__ == "__main__":
-    main()
 """
 
 shipped_connection = broken(raises(TypeError, "cannot pickle 'sqlite3.Connection' object"))(program(SHIPPED_CONNECTION))

@@ -8,7 +8,7 @@ raise something else.
 Scope: without capture, check=True is enough. grep and diff answer with 1: raise above.
     add_note() (3.11) reaches tracebacks, not str(). A pipeline's status is its last
     command's (`sp-read-the-status`); with SIGCHLD ignored, all are 0 (`sp-one-reaper`).
-    The text shows the arguments: no secrets there.
+    The text shows the arguments: no secrets.
 Symptom: returned non-zero exit status 1, and not why. In full: Command '['cat',
     'missing']' returned non-zero exit status 1. From 3.15 on: Command ['cat',
     'missing'] returned. Of a signal: died with <Signals.SIGKILL: 9>.
@@ -29,7 +29,7 @@ POSIX = "the programs that fail here are those of a POSIX system"
 
 class CommandFailed(CalledProcessError):
     def __str__(self):
-        return f"{super().__str__()}\n{self.stderr[-2000:]}".rstrip()
+        return f"{super().__str__()}\n{(self.stderr or self.stdout)[-2000:]}".rstrip()
 
 
 def output_of(argv, timeout=30):

@@ -44,7 +44,7 @@ def kill_workers(pool):
         worker.kill()
 
 
-def map_all(task, items, workers, timeout=None):
+def map_all(task, items, workers=None, timeout=None):
     with ProcessPoolExecutor(workers, SPAWN) as pool:
         try:
             futures = [pool.submit(task, item) for item in items]

@@ -69,10 +69,10 @@ def listed(rule: rules.Rule, halves: list[rules.Half]) -> Iterator[str]:
 
 
 def fixed_code(rule: rules.Rule) -> str:
-    """All that works, as one piece of code to copy, imports included."""
+    """All that works, as one piece of code to copy, imports included: without the halves that only demonstrate it."""
     recipe = Recipe.of(rule)
     halves = [half for half in rule.halves if half.kind in ("fixed", "shows")]
-    functions = [half.name for half in halves if not half.is_program]
+    functions = [name for half in halves if not half.is_program for name in recipe.technique(rule, half)]
     wanted = [part for name in functions for part in (*recipe.needed(name), recipe.definitions[name])]
     code = [recipe.text(part) for part in recipe.tree.body if part in wanted]
     programs = [quoted(rule, half) for half in halves if half.is_program]
@@ -122,6 +122,19 @@ class Recipe(NamedTuple):
             found += [node for node in uses if node not in found]
         return [node for node in self.tree.body if node in found[1:] and not is_import(node)]
 
+    def technique(self, rule: rules.Rule, half: rules.Half) -> list[str]:
+        """What is there to copy of a half: the functions that it calls, or else those that it hands on, unless a broken
+        half needs them, too, as scaffolding; or else the half itself."""
+        broken = [other for other in rule.halves if other.kind == "broken" and not other.is_program]
+        scaffolding = [part for other in broken for part in self.needed(other.name)]
+        body = self.definitions[half.name]
+        called = {ast.unparse(node.func) for node in ast.walk(body) if isinstance(node, ast.Call)}
+        for names in (called, used(body)):
+            found = [name for name, node in self.definitions.items() if name in names and is_helper(node)]
+            if helpers := [name for name in found if self.definitions[name] not in scaffolding]:
+                return helpers
+        return [half.name]
+
     def imports(self, names: Iterable[str]) -> list[str]:
         """The imports, as far as these definitions need them, as one text; none where they need none."""
         nodes = [node for name in names for node in (*self.needed(name), self.definitions[name])]
@@ -163,6 +176,12 @@ def used(node: ast.stmt) -> set[str]:
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         parts = [*node.body, node.args, *(call for call in node.decorator_list if not rules.is_declaration(call))]
     return {name.id for part in parts for name in ast.walk(part) if isinstance(name, ast.Name)}
+
+
+def is_helper(node: ast.stmt) -> bool:
+    """Whether it is a function or class that declares no outcome."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return isinstance(node, functions) and not any(map(rules.is_declaration, node.decorator_list))
 
 
 def is_import(node: ast.stmt) -> bool:
