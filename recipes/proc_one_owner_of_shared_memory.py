@@ -1,12 +1,12 @@
 """Let one process own and unlink shared memory; others attach with track=False.
 
-On POSIX whoever creates a block or attaches to it tells its resource tracker. That of
-another program unlinks the block when the program ends: nobody can attach any more.
-track=False (3.13) does not tell it; before, take it back.
+Who attaches also tells its program's resource tracker, which unlinks the block when
+that ends: none can attach again. track=False (3.13) tells nobody; before, hold
+register() back.
 
-Scope: children of multiprocessing share the owner's tracker and attach as they are, if
-    it ran before they were forked. When its owner is killed, a tracked block goes, an
-    untracked one stays. POSIX only.
+Scope: children of multiprocessing share the owner's tracker, unless forked before it
+    ran, and may attach as they are; unregister() takes the owner's entry. If the owner
+    is killed, only a tracked block goes. POSIX only.
 Symptom: a block is gone after a reader's exit. FileNotFoundError: [Errno 2] No such file
     or directory: '/psm_...'. Or on stderr: There appear to be 1 leaked shared_memory
     objects to clean up at shutdown. Or KeyError in resource_tracker.
@@ -25,9 +25,44 @@ from subprocess import PIPE, run
 from kit import broken, check, dies, fixed, leaves, main, prints, raises, returns
 
 POSIX = "Windows has no trackers"
-GONE = "[Errno 2] No such file or directory: '/psm_"
+GONE = "No such file or directory: '/psm_"
 
-HERE, RECIPE = os.path.split(__file__[: -len(".py")])
+HERE, ME = os.path.split(__file__[:-3])
+
+
+def read_by(attach):
+    block = SharedMemory(create=True, size=1)
+    code = f"from {ME} import *; {attach}('{block.name}')"
+    try:
+        run([sys.executable, "-Bc", code], cwd=HERE, stderr=PIPE, check=True)
+    finally:
+        block.close()
+        block.unlink()
+
+
+@broken(raises(FileNotFoundError, GONE), posix=POSIX)
+def reader_takes_it_away():
+    read_by("SharedMemory")
+
+
+OTHERS = set()
+
+
+def register(name, kind, tell=resource_tracker.register):
+    return name in OTHERS or tell(name, kind)
+
+
+def attach(name):
+    if sys.version_info >= (3, 13):
+        return SharedMemory(name, track=False)
+    OTHERS.add("/" + name)
+    resource_tracker.register = register
+    return SharedMemory(name)
+
+
+@fixed(returns(None))
+def reader_only_reads():
+    read_by("attach")
 
 
 def own_while(use, *args):
@@ -39,90 +74,83 @@ def own_while(use, *args):
         block.unlink()
 
 
-def elsewhere(name, attach):
-    code = f"import {RECIPE} as r; r.{attach}('{name}').close()"
-    run([sys.executable, "-Bc", code], cwd=HERE, stderr=PIPE, check=True)
-
-
-@broken(raises(FileNotFoundError, GONE), posix=POSIX)
-def reader_takes_it_away():
-    own_while(elsewhere, "SharedMemory")
-
-
-def attach(name):
-    if sys.version_info >= (3, 13):
-        return SharedMemory(name, track=False)
-    block = SharedMemory(name)
-    resource_tracker.unregister("/" + name, "shared_memory")
-    return block
-
-
-@fixed(returns(None))
-def reader_only_reads():
-    own_while(elsewhere, "attach")
-
-
-def read_here(name):
-    block = SharedMemory(name)
+def write_seven(name, attach):
+    block = attach(name)
     block.buf[0] = 7
     block.close()
 
 
-def child(name, method, function):
-    started = get_context(method).Process(target=function, args=(name,))
-    started.start()
-    started.join()
-    return started.exitcode
+def child(name, function, *args):
+    process = get_context("spawn").Process(target=function, args=(name, *args))
+    process.start()
+    process.join()
+    return process.exitcode
 
 
 @check(returns(0))
 def spawned_child_attaches():
-    return own_while(child, "spawn", read_here)
+    return own_while(child, write_seven, SharedMemory)
 
 
-def read_here_and_take_back(name):
-    read_here(name)
+def write_seven_and_unregister(name):
+    write_seven(name, SharedMemory)
     resource_tracker.unregister("/" + name, "shared_memory")
 
 
 @check(returns(0) & prints("KeyError: '/psm_"), posix=POSIX)
-def child_takes_back_the_owner_s():
-    return own_while(child, "spawn", read_here_and_take_back)
+def unregister_takes_the_entry_of_the_owner():
+    return own_while(child, write_seven_and_unregister)
 
 
-def read_when_told(names, stderr):
+def write_when_told(names, stderr, attach):
     os.dup2(stderr, 2)  # which its tracker holds, too
-    read_here(os.read(names, 100).decode())
+    write_seven(os.read(names, 100).decode(), attach)
 
 
-@check(raises(FileNotFoundError, GONE), posix=POSIX)
-def forked_before_the_tracker_ran():
-    (names, tell), (ended, stderr) = os.pipe(), os.pipe()
-    reader = get_context("fork").Process(target=read_when_told, args=(names, stderr))
-    reader.start()
+def own_and_fork_before(attach):
+    (names, tell), (errors, stderr) = os.pipe(), os.pipe()
+    process = get_context("fork").Process(target=write_when_told, args=(names, stderr, attach))
+    process.start()
     os.close(stderr)
 
-    def read_in_the_child(name):
+    def use(name):
         os.write(tell, name.encode())
-        reader.join()
-        while os.read(ended, 100):
-            pass
+        process.join()
+        with open(errors, "rb") as file:
+            return file.read()  # to the end of its tracker
 
-    own_while(read_in_the_child)
+    return own_while(use)
 
 
-def die(name):
+@broken(raises(FileNotFoundError, GONE), posix=POSIX)
+def child_forked_before_the_tracker_ran():
+    own_and_fork_before(SharedMemory)
+
+
+@check(returns(b""), posix=POSIX)
+def such_a_child_only_reads():
+    return own_and_fork_before(attach)
+
+
+def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def use_attach_at_home_and_die(name):
+    block = attach(name)
+    if (child(name, write_seven, attach), block.buf[0]) == (0, 7):
+        die()
+
+
 @check(dies("SIGKILL") & prints("leaked shared_memory objects to clean up"), posix=POSIX)
-def tracked_block_goes_when_its_owner_is_killed():
-    own_while(die)
+def tracked_block_goes_with_its_owner_whoever_attached():
+    own_while(use_attach_at_home_and_die)
 
 
-@check(returns(None) & leaves(segments=1), since=(3, 13), before=raises(TypeError, "argument 'track'"), posix=POSIX)
+@check(dies("SIGKILL") & leaves(segments=1), since=(3, 13), before=raises(TypeError, "argument 'track'"), posix=POSIX)
 def untracked_block_stays():
-    SharedMemory(create=True, size=1, track=False).close()
+    SharedMemory(create=True, size=1, track=False)
+    die()
 
 
 @check(returns(None) & prints("There appear to be 1 leaked shared_memory objects"), posix=POSIX)

@@ -129,7 +129,8 @@ class Recipe(NamedTuple):
         scaffolding = [part for other in broken for part in self.needed(other.name)]
         body = self.definitions[half.name]
         called = {ast.unparse(node.func) for node in ast.walk(body) if isinstance(node, ast.Call)}
-        for names in (called, used(body)):
+        named = {node.value for node in ast.walk(body) if isinstance(node, ast.Constant)}
+        for names in (called, used(body) | named):
             found = [name for name, node in self.definitions.items() if name in names and is_helper(node)]
             if helpers := [name for name in found if self.definitions[name] not in scaffolding]:
                 return helpers

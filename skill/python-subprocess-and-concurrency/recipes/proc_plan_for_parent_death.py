@@ -1,13 +1,14 @@
-"""Let each worker watch its parent: no worker, daemonic or not, ends when that is killed.
+"""Let each worker watch its parent and end with it; SIGKILL skips `with` and daemon=True.
 
-daemon=True and `with` end workers when the parent exits by itself. SIGKILL, the OOM
-killer or a crash runs neither. An executor's worker goes on and then waits for a task
-for ever: it holds both ends of the queue itself. parent_process().join() comes back when
-the parent is gone.
+Both end workers only when the parent exits by itself. SIGKILL, the OOM killer or a
+crash tells nobody. An executor's worker then waits for its next task for ever: it
+holds both ends of the queue itself. parent_process().join() returns when the parent
+is gone.
 
-Scope: a thread of C code that keeps the GIL keeps the watch from ending. fork copies the
-    parent's end into each child that is forked later: who does not watch keeps the others.
-    PR_SET_PDEATHSIG means the thread that forked. Commands: `sp-plan-for-parent-death`.
+Scope: no `finally` runs; what the worker has started must watch in turn. C code that
+    keeps the GIL delays the end. A sibling forked later that does not watch does, too.
+    PR_SET_PDEATHSIG means the thread that forked. Idle workers of a Pool end by
+    themselves. Commands: `sp-plan-for-parent-death`.
 Symptom: workers run on after `kill -9`. Or after an OOM kill or a restart: they have
     parent 1, hold memory, ports and GPUs, and nobody gives them work.
 Look for: executors, Pool and Process in services and in what others supervise.
@@ -18,6 +19,7 @@ Sources: https://docs.python.org/3/library/multiprocessing.html#multiprocessing.
 import ctypes
 import os
 import signal
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context, parent_process
 from threading import Thread
@@ -41,7 +43,7 @@ def worker_outlives_its_parent():
 
 def end_with_parent():
     parent_process().join()
-    os._exit(1)
+    os._exit(1)  # sys.exit() would end this thread alone
 
 
 def watch_parent():
@@ -55,21 +57,29 @@ def worker_ends_with_its_parent():
         die()
 
 
+@check(returns(1))
+def watching_does_not_keep_a_worker_alive():
+    with ProcessPoolExecutor(1, SPAWN, initializer=watch_parent) as pool:
+        return pool.submit(abs, -1).result()
+
+
 def work(boss, watches):
     if watches:
         watch_parent()
-    boss.send("up")
+    os.write(boss.fileno(), b"!")
     while True:
         signal.pause()
 
 
-def start(method, watches):
+def start(method, target, *args):
     context = get_context(method)
     here, there = context.Pipe()
-    child = context.Process(target=work, args=(there, watches), daemon=True)
+    child = context.Process(target=target, args=(there, *args), daemon=True)
     child.start()
-    here.recv()
-    return child, here
+    there.close()
+    if os.read(here.fileno(), 1) != b"!":
+        sys.exit("it has died")
+    return child
 
 
 METHODS = ("spawn", "forkserver", "fork")
@@ -77,60 +87,67 @@ METHODS = ("spawn", "forkserver", "fork")
 
 @broken(dies("SIGKILL") & leaves(3, files=1), posix=POSIX)  # the fork server leaves its socket
 def daemonic_children_outlive_their_parent():
-    children = [start(method, watches=False) for method in METHODS]
+    for method in METHODS:
+        start(method, work, False)
     die()
-    return children
 
 
 @fixed(dies("SIGKILL") & leaves(files=1), posix=POSIX)
 def children_of_each_start_method_watch():
-    children = [start(method, watches=True) for method in METHODS]
+    for method in METHODS:
+        start(method, work, True)
     die()
-    return children
 
 
 @check(dies("SIGKILL") & leaves(2), posix=POSIX)
-def sibling_forked_later_keeps_the_watch_waiting():
-    children = [start("fork", watches=True), start("fork", watches=False)]
+def sibling_forked_later_holds_up_the_watch():
+    start("fork", work, True)
+    start("fork", work, False)
     die()
-    return children
 
 
 @check(dies("SIGKILL") & leaves(1), posix=POSIX)
 def sibling_spawned_later_does_not():
-    children = [start("spawn", watches=True), start("spawn", watches=False)]
+    start("spawn", work, True)
+    start("spawn", work, False)
     die()
-    return children
+
+
+def keep_the_gil(boss):
+    watch_parent()
+    sys.setswitchinterval(3600)  # never asked to give it up between the two calls
+    libc = ctypes.PyDLL(None)
+    libc.write(boss.fileno(), b"!", 1)
+    libc.pause()
+
+
+@check(dies("SIGKILL") & leaves(1), posix=POSIX, free_threaded=dies("SIGKILL"))
+def watch_waits_for_the_gil():
+    start("spawn", keep_the_gil)
+    die()
 
 
 @check(dies("SIGKILL"), posix=POSIX)
-def idle_worker_of_a_pool_sees_the_end():
-    with SPAWN.Pool(1) as pool:
-        pool.apply(abs, (-1,))
+def idle_workers_of_a_pool_see_the_end():
+    with get_context("fork").Pool(2) as forked, SPAWN.Pool(2) as spawned:
+        forked.apply(abs, (-1,))
+        spawned.apply(abs, (-1,))
         die()
 
 
 def ask_for_a_signal(boss):
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
-    boss.send("up")
-    while True:
-        signal.pause()
+    work(boss, False)
 
 
-@check(returns(-9), linux="prctl")
+@check(returns([-9]), linux="prctl() is Linux'")
 def death_signal_means_the_thread():
-    here, there = SPAWN.Pipe()
-    child = SPAWN.Process(target=ask_for_a_signal, args=(there,), daemon=True)
-
-    def start_it():
-        child.start()
-        here.recv()
-
-    thread = Thread(target=start_it)
+    children = []
+    thread = Thread(target=lambda: children.append(start("spawn", ask_for_a_signal)))
     thread.start()
     thread.join()
-    child.join()
-    return child.exitcode
+    children[0].join()
+    return [child.exitcode for child in children]
 
 
 if __name__ == "__main__":
