@@ -30,9 +30,9 @@ GONE = "No such file or directory: '/psm_"
 HERE, ME = os.path.split(__file__[:-3])
 
 
-def read_by(attach):
+def read_by(how):
     block = SharedMemory(create=True, size=1)
-    code = f"from {ME} import *; {attach}('{block.name}')"
+    code = f"from {ME} import *; {how}('{block.name}')"
     try:
         run([sys.executable, "-Bc", code], cwd=HERE, stderr=PIPE, check=True)
     finally:
