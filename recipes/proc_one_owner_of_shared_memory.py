@@ -122,7 +122,7 @@ def own_and_fork_before(attach):
     return own_while(use)
 
 
-@broken(raises(FileNotFoundError, GONE), posix=POSIX)
+@check(raises(FileNotFoundError, GONE), posix=POSIX)
 def child_forked_before_the_tracker_ran():
     own_and_fork_before(SharedMemory)
 
