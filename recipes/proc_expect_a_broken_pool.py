@@ -1,12 +1,12 @@
 """Expect workers to die: catch BrokenExecutor and resubmit what is missing to a new pool.
 
-A worker can be killed: no memory, a crash in C code. An executor then fails
-every unfinished future and refuses new tasks. A multiprocessing.Pool starts another
-worker and forgets the task: its get() waits for ever.
+A worker can be killed: no memory, a crash in C code. An executor then fails every
+unfinished future and refuses new tasks. A multiprocessing.Pool starts another worker
+and forgets the task: its get() waits for ever.
 
 Scope: only for tasks that may run twice. Attempts are bounded: a task can be what kills
-    its worker. An exception, sys.exit() too, breaks nothing. The new pool needs new locks:
-    `proc-discard-after-kill`.
+    its worker. An exception, sys.exit() too, breaks nothing. The new pool needs new
+    locks: `proc-discard-after-kill`.
 Symptom: A process in the process pool was terminated abruptly. Or: A child process
     terminated abruptly, the process pool is not usable anymore. Or Pool.map() never
     returns, often after the kernel's out-of-memory killer.

@@ -5,8 +5,8 @@ are not daemons, and only then runs atexit functions. What an atexit function wa
 stop is waited for before that function runs. Work that ends only when it is told to needs
 an owner that tells it, and joins it, while main still runs.
 
-Scope: tasks that end by themselves belong in a pool. Once main has ended, submit() raises:
-    join who submits before that.
+Scope: tasks that end by themselves belong in a pool. Once main has ended, submit()
+    raises: join who submits before that.
 Symptom: the program has finished, but does not exit. Or, at exit: RuntimeError: cannot
     schedule new futures after interpreter shutdown.
 Look for: submit() of a function with an endless loop; a stop event set in atexit or __del__.

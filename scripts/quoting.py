@@ -72,7 +72,9 @@ def fixed_code(rule: rules.Rule) -> str:
     """All that works, as one piece of code to copy, imports included: without the halves that only demonstrate it."""
     recipe = Recipe.of(rule)
     halves = [half for half in rule.halves if half.kind in ("fixed", "shows")]
-    functions = [name for half in halves if not half.is_program for name in recipe.technique(rule, half)]
+    broken = [half.name for half in rule.halves if half.kind == "broken" and not half.is_program]
+    scaffolding = [part for name in broken for part in recipe.needed(name)]
+    functions = [name for half in halves if not half.is_program for name in recipe.technique(half.name, scaffolding)]
     wanted = [part for name in functions for part in (*recipe.needed(name), recipe.definitions[name])]
     code = [recipe.text(part) for part in recipe.tree.body if part in wanted]
     programs = [quoted(rule, half) for half in halves if half.is_program]
@@ -122,19 +124,17 @@ class Recipe(NamedTuple):
             found += [node for node in uses if node not in found]
         return [node for node in self.tree.body if node in found[1:] and not is_import(node)]
 
-    def technique(self, rule: rules.Rule, half: rules.Half) -> list[str]:
-        """What is there to copy of a half: the functions that it calls, or else those that it hands on, unless a broken
-        half needs them, too, as scaffolding; or else the half itself."""
-        broken = [other for other in rule.halves if other.kind == "broken" and not other.is_program]
-        scaffolding = [part for other in broken for part in self.needed(other.name)]
-        body = self.definitions[half.name]
+    def technique(self, half: str, scaffolding: list[ast.stmt]) -> list[str]:
+        """What is there to copy of a half: the functions that it calls, or else those that it hands on, as far as they
+        are no scaffolding, which broken halves need, too; or else the half itself."""
+        body = self.definitions[half]
         called = {ast.unparse(node.func) for node in ast.walk(body) if isinstance(node, ast.Call)}
         named = {node.value for node in ast.walk(body) if isinstance(node, ast.Constant)}
         for names in (called, used(body) | named):
             found = [name for name, node in self.definitions.items() if name in names and is_helper(node)]
             if helpers := [name for name in found if self.definitions[name] not in scaffolding]:
                 return helpers
-        return [half.name]
+        return [half]
 
     def imports(self, names: Iterable[str]) -> list[str]:
         """The imports, as far as these definitions need them, as one text; none where they need none."""

@@ -113,6 +113,22 @@ def test_command_line_prints_the_rule_and_its_fixed_code() -> None:
     assert "child.wait()" not in fixed.stdout
 
 
+@pytest.mark.parametrize(
+    ("id", "names"),
+    [
+        ("proc-kill-a-stuck-worker", ["kill_workers", "map_all"]),  # called, by halves that only demonstrate them
+        ("proc-one-owner-of-shared-memory", ["register", "attach"]),  # handed on by name
+        (  # the halves are the code
+            "sp-communicate-not-wait",
+            ["communicate_reads_and_reaps", "communicate_reads_both_pipes", "communicate_writes_and_reads"],
+        ),
+    ],
+)
+def test_fixed_code_leaves_out_what_only_demonstrates(id: str, names: list[str]) -> None:
+    rule = next(rule for rule in RULES if rule.id == id)
+    assert re.findall(r"^def (\w+)", quoting.fixed_code(rule), re.MULTILINE) == names
+
+
 @pytest.mark.parametrize("name", ["sp-communicate", "sp-comunicate-not-wait", "nonsense"])
 def test_command_line_takes_whole_ids_only(name: str) -> None:
     done = ask("--explain", name)

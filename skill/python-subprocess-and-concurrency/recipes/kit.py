@@ -350,7 +350,7 @@ def _declare(
         choice = Choice((*above, before._replace(until=(since[0], since[1] - 1))))
     elif before is not None:
         raise TypeError("before= goes with a floor above 3.9: since=(3, N)")
-    for each in (*choice.outcomes, *([free_threaded] if free_threaded else [])):
+    for each in filter(None, (*choice.outcomes, free_threaded)):
         if each.end is None:
             raise TypeError("an outcome takes an end: hangs, spins, returns, raises, dies or exits")
         if isinstance(each.end, (Hangs, Spins)) and any(each.left):

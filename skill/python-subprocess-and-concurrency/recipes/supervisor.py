@@ -327,12 +327,13 @@ class _Supervisor:
             self._reap()
 
     def _stop_others(self) -> None:
-        if not self._sees and self._status is None:  # they cannot be listed: the whole group, and its leader goes on
+        if self._sees:
+            for process in _living():
+                if process.pid != self._leader and process.state != "T" and not _is_helper(process):
+                    linux.send(process, signal.SIGSTOP)
+        elif self._status is None:  # they cannot be listed: the whole group is stopped, and its leader goes on
             self._signal_group(signal.SIGSTOP)
             os.kill(self._leader, signal.SIGCONT)
-        for process in _living() if self._sees else ():
-            if process.pid != self._leader and process.state != "T" and not _is_helper(process):
-                linux.send(process, signal.SIGSTOP)
 
     def _settle(self) -> tuple[str, ...]:
         """What is left when all that was about to end has ended: a helper lives some milliseconds longer."""
@@ -367,7 +368,7 @@ class _Supervisor:
 
     def _end_group(self) -> None:
         """The same where processes cannot be listed: only those that stayed in the program's group are reached."""
-        self._signal_group(signal.SIGCONT)
+        self._signal_group(signal.SIGCONT)  # what _stop_others has stopped could not end by itself
         give_up = time.monotonic() + 2
         while self._status is not None and self._reap() and time.monotonic() < give_up:
             time.sleep(0.005)  # what only needs a moment to end by itself

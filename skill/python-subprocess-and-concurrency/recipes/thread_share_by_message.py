@@ -4,7 +4,8 @@ Between reading a value and writing it back another thread may have its turn: it
 is overwritten, and nothing is raised. A bare `n += 1` loses updates up to Python 3.9
 (without a GIL on any, unproven), and what calls a function in between on every version.
 Two threads that each hold the lock which the other wants never move; nor does one that
-holds a lock and waits for what others do under it. Queue, results and one order of locks leave nothing to chance.
+holds a lock and waits for what others do under it. Queue, results and one order of
+locks leave nothing to chance.
 
 Scope: not needed for what nobody changes. Calls take locks that you do not see: logging
     holds its handler's while it formats your objects, so format before. A generator
