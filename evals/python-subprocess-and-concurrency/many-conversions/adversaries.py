@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 
 from kit import check, main, prints, raises, returns
@@ -93,6 +94,16 @@ def failure_stops_what_is_queued():
     return answer if started < 100 else f"{started} were started"
 
 
+def interrupt_when_we_wait():
+    """Not before the main thread has slept for a while: while it starts commands, no answer is safe from it."""
+    asleep = 0
+    while asleep < 20:
+        time.sleep(0.01)
+        with open("/proc/self/stat", encoding="utf-8") as stat:
+            asleep = asleep + 1 if stat.read().rpartition(")")[2].split()[0] == "S" else 0
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+
 @check(raises(KeyboardInterrupt, ""))
 def interrupt_ends_all():
     """sp-bound-child-fanout: Ctrl-C while eight commands run without end"""
@@ -101,7 +112,7 @@ def interrupt_ends_all():
     def interrupt():
         for _ in range(8):
             os.read(reader, 1)  # another one runs
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        interrupt_when_we_wait()
 
     threading.Thread(target=interrupt, daemon=True).start()
     ready = f"/proc/{os.getpid()}/fd/{writer}"
