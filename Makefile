@@ -36,5 +36,5 @@ clean: ## remove what the other targets made
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/installed: requirements.txt constraints.txt
-	scripts/venv.sh '$(PYTHON)' .venv --constraint constraints.txt
+	scripts/venv.sh '$(PYTHON)' .venv requirements.txt --constraint constraints.txt
 	@touch .venv/installed

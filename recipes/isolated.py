@@ -68,12 +68,13 @@ def of_file(path: str, deep: bool = False) -> tuple[Any, ...] | None:
 
 
 def of_chromadb(path: str, deep: bool) -> tuple[Any, ...] | None:
-    """For chromadb.PersistentClient. Merely opening one writes to the database; the `deep` look tells that apart."""
+    """For chromadb.PersistentClient. To open one writes to it: the `deep` look is not deceived by that."""
     name = os.path.join(path, "chroma.sqlite3")
     quick = of_file(name)
     if not quick or not deep:
         return quick and (*quick, of_file(path))
-    indexes = [(file, of_file(file)) for file in sorted(glob.glob(f"{glob.escape(path)}/*/**", recursive=True))]
+    files = sorted(glob.glob(f"{glob.escape(path)}/*/**", recursive=True))  # a client that only reads writes them anew
+    indexes = [(file, (of_file(file) or ())[:2]) for file in files]
     queries = [f"SELECT * FROM {table}" for table in ("collections", "collection_metadata", "max_seq_id")]
     queries += [f"SELECT * FROM {table} ORDER BY rowid DESC LIMIT 1" for table in ("embeddings", "embeddings_queue")]
     uri = "file:" + "".join(f"%{byte:02x}" for byte in os.fsencode(name)) + "?mode=ro"

@@ -2,6 +2,7 @@
 
     python scripts/benchmark.py verify      what a run of the verifier costs, against the least that it could
     python scripts/benchmark.py run_tree    what run_tree() costs beside subprocess.run()
+    python scripts/benchmark.py isolation   what each way to isolate chromadb costs; --plot FILE draws it
 
 The least that a run could take is its longest recipe alone, or its CPU time shared by all cores, whichever is more.
 
@@ -103,11 +104,23 @@ def run_tree(python: str) -> int:
     return 0
 
 
+def isolation(python: str, options: list[str]) -> int:
+    found = subprocess.run([python, "-c", "import chromadb, numpy"], stdin=subprocess.DEVNULL, capture_output=True)
+    if found.returncode:
+        print(f"benchmark.py: expected chromadb with {python}: pip install 'chromadb>=1.5.2,<2'", file=sys.stderr)
+        return 2
+    script = str(ROOT / "scripts" / "benchmark_isolation.py")
+    return subprocess.run([python, script, *options], stdin=subprocess.DEVNULL, timeout=1800).returncode
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("verify", "run_tree"))
+    parser.add_argument("what", choices=("verify", "run_tree", "isolation"))
     parser.add_argument("--python", default=sys.executable, help="the interpreter to measure on (default: this one)")
+    parser.add_argument("--plot", metavar="FILE", help="isolation only: write the medians there, as SVG")
     options = parser.parse_args()
+    if options.what == "isolation":
+        return isolation(options.python, ["--plot", options.plot] if options.plot else [])
     return {"verify": verify, "run_tree": run_tree}[options.what](options.python)
 
 

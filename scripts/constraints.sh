@@ -1,36 +1,51 @@
 #!/usr/bin/env bash
-# Writes constraints.txt: what requirements.txt pulls in beyond itself. Releases for 3.9 stopped long before those for
-# 3.10, and some requirements begin with 3.11, hence the three resolutions.
+# Writes constraints*.txt: what requirements*.txt pull in beyond themselves. Not every release is there for every Python,
+# hence one resolution for each that matters; the last one also stands for what comes after it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-
-direct=$(sed -n 's/^\([A-Za-z0-9._-]*\)==.*/\1/p' requirements.txt | sort -u | paste -sd '|' -)
 pythons=$(scripts/pythons.sh)
-for version in 3.9 3.10 3.11; do
-  python=$(grep "/python${version/./\\.}\$" <<<"$pythons" | tail -1) || {
-    echo "constraints.sh: expected a CPython $version, scripts/pythons.sh finds none: put one on PATH" >&2
+
+# usage: resolve REQUIREMENTS VERSION: prints name==version, a line each.
+resolve() {
+  local python direct
+  python=$(grep "/python${2/./\\.}\$" <<<"$pythons" | tail -1) || {
+    echo "constraints.sh: expected a CPython $2, scripts/pythons.sh finds none: put one on PATH" >&2
     exit 1
   }
-  scripts/venv.sh "$python" "$work/$version"
-  "$work/$version/bin/python" -m pip freeze | grep -vEi "^($direct)==" | sort >"$work/$version.txt"
-done
-if grep -v == "$work"/*.txt; then
-  echo "constraints.sh: expected name==version only, saw the lines above: install from an index, not from files" >&2
-  exit 1
-fi
+  direct=$(sed -n 's/^\([A-Za-z0-9._-]*\)==.*/\1/p' "$1" | sort -u | paste -sd '|' -)
+  scripts/venv.sh "$python" "$work/venv" "$1"
+  "$work/venv/bin/python" -m pip freeze --all | grep -vEi "^(pip|$direct)=="
+}
 
-# Where all three agree there is no marker.
-{
-  echo "# Generated from requirements.txt by: make constraints"
-  {
-    comm -12 "$work"/3.9.txt "$work"/3.10.txt | comm -12 - "$work"/3.11.txt >"$work/all.txt"
-    cat "$work/all.txt"
-    comm -23 "$work"/3.9.txt "$work/all.txt" | sed 's/$/; python_version == "3.9"/'
-    comm -23 "$work"/3.10.txt "$work/all.txt" | sed 's/$/; python_version == "3.10"/'
-    comm -23 "$work"/3.11.txt "$work/all.txt" | sed 's/$/; python_version >= "3.11"/'
-  } | sort
-} >"$work/constraints.txt"
-cp "$work/constraints.txt" constraints.txt
+# usage: constrain REQUIREMENTS CONSTRAINTS VERSION...: where all agree there is no marker.
+constrain() {
+  local requirements=$1 constraints=$2 version
+  shift 2
+  for version; do
+    resolve "$requirements" "$version" >"$work/$version.txt"
+    if grep -v == "$work/$version.txt"; then
+      echo "constraints.sh: expected name==version only, saw the lines above: install from an index, not files" >&2
+      exit 1
+    fi
+  done
+  for version; do
+    sed "s/\$/ $version/" "$work/$version.txt"
+  done | awk -v count=$# -v last="${!#}" '
+    { where[$1] = where[$1] " " $2; times[$1]++ }
+    END {
+      for (pin in where) {
+        if (times[pin] == count) { print pin; continue }
+        split(where[pin], versions, " ")
+        for (each in versions)
+          print pin "; python_version " (versions[each] == last ? ">=" : "==") " \"" versions[each] "\""
+      }
+    }' | sort >"$work/constraints.txt"
+  { echo "# Generated from $requirements by: make constraints" && cat "$work/constraints.txt"; } >"$work/whole.txt"
+  cp "$work/whole.txt" "$constraints"
+}
+
+constrain requirements.txt constraints.txt 3.9 3.10 3.11
+constrain requirements-iso.txt constraints-iso.txt 3.10 3.11 3.12 3.13 3.14

@@ -138,6 +138,14 @@ def read_halves(tree: ast.Module, source: str) -> Iterator[Half]:
     for line in source.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
 
+    constants = {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
     def place(first: ast.expr | ast.stmt, last: ast.expr | ast.stmt) -> Place:
         assert last.end_lineno is not None and last.end_col_offset is not None
         return starts[first.lineno - 1] + first.col_offset, starts[last.end_lineno - 1] + last.end_col_offset
@@ -146,9 +154,10 @@ def read_halves(tree: ast.Module, source: str) -> Iterator[Half]:
         since = next((word.value for word in call.keywords if word.arg == "since"), None)
         floor = ast.literal_eval(since) if isinstance(since, ast.Tuple) else None
         only = next((word.arg for word in call.keywords if word.arg in ("posix", "linux")), "")
-        needs = next((literal(ast.unparse(word.value)) for word in call.keywords if word.arg == "needs"), "")
+        needs = next((word.value for word in call.keywords if word.arg == "needs"), ast.Constant(""))
+        needed = constants.get(needs.id) if isinstance(needs, ast.Name) else literal(ast.unparse(needs))
         outcome = place(call.args[0], call.args[0])
-        return Half(name, ast.unparse(call.func), line, floor, only, str(needs), outcome, body, is_program)
+        return Half(name, ast.unparse(call.func), line, floor, only, str(needed), outcome, body, is_program)
 
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
