@@ -10,7 +10,8 @@ Scope: close() is enough where you reach every client of the process and know wh
 Symptom: a new client on a wiped path answers with the old rows. gc.collect() and del
     change nothing; "no such table: tenants" comes when the file was truncated instead.
 Look for: del client; clear_system_cache(); reset() in tests; a client without close().
-Sources: https://docs.trychroma.com/docs/run-chroma/clients
+Sources: https://github.com/chroma-core/chroma/issues/2446
+    https://github.com/chroma-core/chroma/pull/7565
 """
 
 # /// script

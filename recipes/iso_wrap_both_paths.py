@@ -1,15 +1,15 @@
 """Put reads behind the same boundary as writes: one of them outside goes stale alone.
 
-Where a worker ingests and the service queries, a wipe gives the worker a new directory;
-the service reads on in deleted files: old rows, no error. After a plain write its
-count() is right and its query() is not, as its index is in memory.
+Where a worker ingests and the service queries, a wipe gives the worker new files; the
+service reads on in the deleted ones: old rows, no error. After a plain write count() is
+right, query() is not.
 
-Scope: not for data that never changes while a process lives. Writers need a lock,
-    too (`iso-one-writer`).
+Scope: not for data that never changes. Writers need a lock, too (`iso-one-writer`).
 Symptom: the service says 20 rows, a fresh process says 5. After a wipe reads go on, and
     writes fail with "attempt to write a readonly database" (code: 1032).
 Look for: PersistentClient in the service beside a script or a worker that ingests.
-Sources: https://www.sqlite.org/rescode.html#readonly_dbmoved
+Sources: https://github.com/chroma-core/chroma/issues/6499
+    https://github.com/chroma-core/chroma/issues/3792
 """
 
 # /// script
