@@ -1,9 +1,9 @@
 """Never open or copy a database's file in the process that has the database open.
 
-POSIX gives up all locks that a process has on a file as soon as it closes any descriptor
-of that file, one that a checksum or a copy had opened, too. SQLite believes that it still
-has them: others write through its lock, and what it commits then fails or is lost. stat()
-opens nothing; Connection.backup() copies.
+POSIX drops all locks that a process has on a file once it closes any descriptor of it,
+also a checksum's or a copy's. SQLite believes that it still has them: others write
+through its lock, and what it commits then fails or is lost. stat() opens nothing;
+Connection.backup() copies.
 
 Scope: POSIX. Another process may open the file, and copy it while nobody writes. SQLite
     3.51 keeps its log apart from this; the commit still fails.
@@ -12,7 +12,6 @@ Symptom: "disk I/O error" at commit. Or a commit that succeeded is gone after th
 Look for: open(), shutil.copy or hashing of a .db or .sqlite3 file beside sqlite3.connect
     or a PersistentClient; sqlite3.connect on the database that a client has open.
 Sources: https://www.sqlite.org/howtocorrupt.html
-    https://github.com/benbjohnson/litestream/pull/93
 """
 
 import contextlib
@@ -25,30 +24,23 @@ import tempfile
 from kit import broken, check, fixed, main, raises, returns
 
 POSIX = "Windows' locks belong to a descriptor"
-INSERT = "INSERT INTO notes VALUES (1)"
-WRITE = f"database.execute('{INSERT}'); database.commit()"
+WRITE = "database.execute('INSERT INTO notes VALUES (1)'); database.commit()"
 COUNT = """print(*database.execute("SELECT count(*) FROM notes").fetchone())
 database.close()"""
 
 
-def begin(path):
-    database = sqlite3.connect(path)
-    database.execute("CREATE TABLE notes (text)")
-    database.execute(INSERT)  # not committed
-    return database
-
-
-def elsewhere(folder, what):
-    code = "import sqlite3; database = sqlite3.connect('db', timeout=0); "
-    argv = [sys.executable, "-c", code + what]
+def elsewhere(folder, code):
+    code = f"import sqlite3; database = sqlite3.connect('db', timeout=0); {code}"
+    argv = [sys.executable, "-c", code]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True)
     return (done.stderr or done.stdout).strip().split("\n")[-1]
 
 
 def commit_after(look):
-    """What another process is told that writes in between."""
     with tempfile.TemporaryDirectory() as folder:
-        database = begin(path := os.path.join(folder, "db"))
+        database = sqlite3.connect(path := os.path.join(folder, "db"))
+        database.execute("CREATE TABLE notes (text)")
+        database.execute("INSERT INTO notes VALUES (0)")  # locks it
         look(path)
         told = elsewhere(folder, WRITE)
         database.commit()
@@ -68,10 +60,20 @@ def stat_its_file():
     return commit_after(os.stat)
 
 
-@fixed(returns((LOCKED, 0)), posix=POSIX)
+def with_a_row(path, mode):
+    database = sqlite3.connect(path)
+    database.execute(f"PRAGMA journal_mode={mode}")
+    database.execute("CREATE TABLE notes (text)")
+    database.execute("INSERT INTO notes VALUES (0)")
+    database.commit()
+    return database
+
+
+@fixed(returns((LOCKED, 1)), posix=POSIX)
 def back_it_up():
     with tempfile.TemporaryDirectory() as folder:
-        owner = begin(path := os.path.join(folder, "db"))
+        owner = with_a_row(path := os.path.join(folder, "db"), "delete")
+        owner.execute("INSERT INTO notes VALUES (0)")  # locks it
         with contextlib.closing(sqlite3.connect(f"{path}-copy")) as copy:
             with contextlib.closing(sqlite3.connect(path)) as reader:
                 reader.backup(copy)
@@ -81,21 +83,13 @@ def back_it_up():
         return refused, count
 
 
-def with_a_log(path):
-    database = sqlite3.connect(path)
-    database.executescript("PRAGMA journal_mode=wal; CREATE TABLE notes (text)")
-    database.execute(INSERT)
-    database.commit()
-    return database
-
-
 def commit_once_more(look):
     """How many of two committed rows another process finds."""
     with tempfile.TemporaryDirectory() as folder:
-        database = with_a_log(path := os.path.join(folder, "db"))
+        database = with_a_row(path := os.path.join(folder, "db"), "wal")
         look(path)
         elsewhere(folder, COUNT)  # thinks that it is the last, and removes the log
-        database.execute(INSERT)
+        database.execute("INSERT INTO notes VALUES (0)")
         database.commit()
         return elsewhere(folder, COUNT)
 
