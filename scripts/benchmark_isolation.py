@@ -16,7 +16,6 @@ import multiprocessing
 import os
 import pickle
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -34,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "recipes"))
 
 import honest_worker
 import isolated
+from chroma_server import chroma_server
 
 ROWS, DIMENSION, NEAREST = 10_000, 384, 10
 FAST_ROUNDS, SLOW_ROUNDS = 300, 7
@@ -120,44 +120,6 @@ def pipe(path: str) -> Iterator[Callable[[list[float]], Any]]:
     yield call
     here.close()
     worker.join()
-
-
-@contextlib.contextmanager
-def server(path: str) -> Iterator[Callable[[list[float]], Any]]:
-    """`chroma run` on a free port of this machine, and an HttpClient."""
-    import chromadb
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    argv = [
-        str(Path(sys.executable).with_name("chroma")),
-        "run",
-        "--path",
-        path,
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
-    with subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as child:
-        try:
-            client = connect(chromadb, port, time.monotonic() + 60)
-            yield lambda vector: ask(client, vector)
-        finally:
-            child.kill()
-
-
-def connect(chromadb: Any, port: int, until: float) -> Any:
-    while True:
-        try:
-            return chromadb.HttpClient("127.0.0.1", port, settings=chromadb.Settings(anonymized_telemetry=False))
-        except ValueError:  # not ready yet
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.05)
 
 
 SEED = """
@@ -267,14 +229,14 @@ def all_ways(path: str) -> list[Measured]:
     copy = f"{path}-copy"
     shutil.copytree(path, copy)  # a second client on one path would share the first one's state
     here = client_at(copy)
-    with checked, strict, pool, here, json_lines(path) as lines, pipe(path) as piped, server(path) as served:
+    with checked, strict, pool, here, json_lines(path) as lines, pipe(path) as piped, chroma_server(path) as (http, _):
         fast = take_turns(
             {
                 HERE: lambda vector: ask(here, vector),
                 CHECKED: lambda vector: checked.call("query", vector),
                 "a worker, JSON lines": lines,
                 "a worker, multiprocessing.Pipe": piped,
-                SERVER: served,
+                SERVER: lambda vector: ask(http, vector),
             },
             FAST_ROUNDS,
         )

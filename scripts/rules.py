@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from typing import TypeGuard  # new in 3.10
 
 CHAPTERS = ("sp", "thread", "proc", "hang", "iso")
-MODULES = ("kit", "console", "supervisor", "linux", "run_tree", "honest_worker", "isolated")  # these are no rules
+MODULES = (  # in recipes/, but no rules
+    *("kit", "console", "supervisor", "linux"),
+    *("run_tree", "honest_worker", "isolated", "chroma_server"),
+)
 KINDS = ("broken", "fixed", "check", "shows")
 SECTIONS = ("Scope", "Symptom", "Look for", "Sources")
 LONGEST_CLAIM = 90
