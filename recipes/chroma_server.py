@@ -21,8 +21,8 @@ from typing import Any
 
 @contextlib.contextmanager
 def chroma_server(path: str, timeout: float = 60) -> Iterator[tuple[Any, int]]:
-    """An HttpClient of a server that owns `path`, and the server's process id. Raises TimeoutError, or ChildProcessError
-    when the server ends."""
+    """An HttpClient of a server that owns `path`, and the server's process id. Raises TimeoutError, or
+    ChildProcessError when the server ends."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
