@@ -1,20 +1,17 @@
 """Give a worker a contract: known operations, its own reply, a deadline, named failures.
 
-What runs a store in another process decides what its caller learns. A worker that does
-the same for each request, answers on the stdout that libraries print to, or dies without
-a word makes of each fault another one: a wrong answer, a parse error, an empty exception.
-honest_worker.py, 70 lines with its caller, refuses what it does not know, opens the
-client after it started and never creates on a read; failures say what they were.
+A worker that answers on the stdout that libraries print to, or dies without a word, makes
+of each fault another one. honest_worker.py, 70 lines with its caller, refuses what it
+does not know, opens the client after it started, never creates on a read, names each
+failure, and leaves no process.
 
-Scope: a client without state needs no worker. Each call pays the import of the client:
-    `iso-check-the-generation` has one worker serve many. What leaves the worker's session
-    outlives it (`sp-kill-the-process-tree`), as does what a worker started that crashed.
+Scope: each call pays the import: `iso-check-the-generation` is for many. What leaves the
+    worker's session, or was started by one that crashed, outlives it.
 Symptom: JSONDecodeError "Expecting value" from a reply. A library printed ahead of it.
     Or RuntimeError without any text: a signal ended the worker, such as the OOM killer's.
     Or a typo in a path answers with no rows, and leaves a new database.
 Look for: json.loads(proc.stdout); RuntimeError(proc.stderr); get_or_create on a read.
 Sources: https://docs.python.org/3/library/subprocess.html#subprocess.Popen.communicate
-    https://docs.python.org/3/library/os.html#os.dup
 """
 
 import importlib
@@ -31,27 +28,15 @@ from kit import broken, check, fixed, leaves, main, raises, returns
 POSIX = "process groups and flock are POSIX's"
 CARELESS = """
 import json, os, sqlite3, subprocess, sys
-request = json.load(sys.stdin)
-store = sqlite3.connect(request["path"])  # creates what is not there
-if request["op"] == "noise":
-    print("Loading ...")
-if request["op"] == "killed":
-    os.kill(os.getpid(), 9)
-if request["op"] == "start":
-    null = subprocess.DEVNULL
-    subprocess.Popen(["sleep", "infinity"], stdout=null, stderr=null)
+store = sqlite3.connect("db")
+exec(sys.argv[1])  # what the library does
 json.dump(store.execute("SELECT * FROM sqlite_master").fetchall(), sys.stdout)
 """
 
 
-def ask_carelessly(op):
-    worker = subprocess.run(
-        [sys.executable, "-c", CARELESS],
-        input=json.dumps({"path": "db", "op": op}),
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+def ask_carelessly(library):
+    argv = [sys.executable, "-c", CARELESS, library]
+    worker = subprocess.run(argv, capture_output=True, text=True, timeout=30)
     if worker.returncode != 0:
         raise RuntimeError(worker.stderr)
     return json.loads(worker.stdout)
@@ -59,32 +44,34 @@ def ask_carelessly(op):
 
 @broken(raises(json.JSONDecodeError, "Expecting value") & leaves(files=1))
 def reply_is_mixed_with_prints():
-    return ask_carelessly("noise")
+    return ask_carelessly("print('Loading ...')")
 
 
 @broken(raises(RuntimeError, "") & leaves(files=1), posix=POSIX)
 def death_has_no_name():
-    return ask_carelessly("killed")
+    return ask_carelessly("os.kill(os.getpid(), 9)")
 
 
 @broken(returns([]) & leaves(files=1))
-def unknown_operation_and_path_are_answered():
-    return ask_carelessly("qeury")
+def unknown_path_is_created():
+    return ask_carelessly("")
+
+
+SLEEP = "subprocess.Popen(['sleep', 'infinity'], stdout=-3, stderr=-3)  # DEVNULL"
 
 
 @broken(returns([]) & leaves(1, files=1), posix=POSIX)
 def what_the_worker_started_lives_on():
-    return ask_carelessly("start")
+    return ask_carelessly(SLEEP)
 
 
-@fixed(returns(["b", "a"]), posix=POSIX, needs="chromadb>=1.5.2,<2")
+@fixed(returns([["a"]]), posix=POSIX, needs="chromadb>=1.5.2,<2")
 def ask_chromadb():
-    rows = {"ids": ["a", "b"], "embeddings": [[0.0] * 8, [1.0] * 8]}
-    near = {"query_embeddings": [[2.0] * 8], "n_results": 2}
+    call = honest_worker.call
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "db")
-        honest_worker.call("upsert", path, "notes", **rows)
-        return honest_worker.call("query", path, "notes", **near)["ids"][0]
+        db = os.path.join(folder, "db")
+        call("upsert", db, "notes", ids=["a"], embeddings=[[0.0, 1.0]])
+        return call("query", db, "notes", query_embeddings=[[0.0, 0.0]])["ids"]
 
 
 YOURS = """
