@@ -1,10 +1,10 @@
 """Hold one lock around open, write and close: turns alone lose rows.
 
 Each process of chromadb has the index in memory, and writes it over what another wrote.
-Two that take turns, each with an open client, lost 30 of 80 rows to search, without a
-word. So open what others wrote, under the same lock.
+Two that take turns, each with an open client, lost 30 of 80 rows to search in
+silence. So open what others wrote, under the lock.
 
-Scope: local file systems. Readers need no lock.
+Scope: local file systems; not for reads.
 Symptom: count() is right and query() does not find rows. Or "table collections already
     exists" when several open an empty path at once; or "Error in compaction".
 Look for: PersistentClient in more than one process that writes; a lock around add() only;
