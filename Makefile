@@ -1,12 +1,15 @@
 PYTHON ?= python3
 
-.PHONY: help verify test build check lint prove constraints clean
+.PHONY: help verify verify-iso test build check lint prove constraints clean
 
 help: ## show this
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 20
 
 verify: ## prove the recipes on PYTHON (default python3); needs nothing else
 	$(PYTHON) scripts/verify-recipes.py
+
+verify-iso: ## prove the chapter iso with chromadb and faiss, on each Python that has wheels of them
+	scripts/verify-iso.sh
 
 test: .venv/installed ## run the tests
 	.venv/bin/python -m pytest -q tests
@@ -18,6 +21,7 @@ check: lint ## what CI runs beside the tests: every Python, load, mutations, sty
 	$(PYTHON) scripts/build.py --check
 	scripts/pythons.sh --install
 	$(PYTHON) scripts/prove.py --once
+	scripts/verify-iso.sh --ends
 
 lint: .venv/installed ## style and types
 	.venv/bin/python -m ruff check .

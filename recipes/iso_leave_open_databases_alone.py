@@ -5,8 +5,8 @@ also a checksum's or a copy's. SQLite believes that it still has them: others wr
 through its lock, and what it commits then fails or is lost. stat() opens nothing;
 Connection.backup() copies.
 
-Scope: POSIX. Another process may open the file, and copy it while nobody writes. SQLite
-    3.51 keeps its log apart from this; the commit still fails.
+Scope: POSIX. Another process may open the file, and copy it while nobody writes. Newer
+    SQLites, from late 2025 on, keep the log; the commit still fails.
 Symptom: "disk I/O error" at commit. Or a commit that succeeded is gone after the next
     start, with integrity_check ok; or "database disk image is malformed", now and then.
 Look for: open(), shutil.copy or hashing of a .db or .sqlite3 file beside sqlite3.connect
@@ -24,6 +24,7 @@ import tempfile
 from kit import broken, check, fixed, main, raises, returns
 
 POSIX = "Windows' locks belong to a descriptor"
+LOCKED = "sqlite3.OperationalError: database is locked"
 WRITE = "database.execute('INSERT INTO notes VALUES (1)'); database.commit()"
 COUNT = """print(*database.execute("SELECT count(*) FROM notes").fetchone())
 database.close()"""
@@ -50,9 +51,6 @@ def commit_after(look):
 @broken(raises(sqlite3.OperationalError, "disk I/O error"), posix=POSIX)
 def open_its_file():
     commit_after(lambda path: open(path, "rb").close())
-
-
-LOCKED = "sqlite3.OperationalError: database is locked"
 
 
 @fixed(returns(LOCKED), posix=POSIX)

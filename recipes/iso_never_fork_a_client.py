@@ -6,12 +6,12 @@ two copies of one transaction both commit, and one of them is lost. What counts 
 object but that the process has used the library: a server that forks its workers must not
 open anything before.
 
-Scope: to have imported it is no harm, nor a fork ahead of all use. fork is Linux's default
-    before 3.14. FAISS with one thread survives (OMP_NUM_THREADS=1).
+Scope: to have imported it is no harm, nor a fork ahead of all use. fork was long Linux's
+    default (`proc-choose-start-method`). FAISS with one thread survives (OMP_NUM_THREADS=1).
 Symptom: workers stand still in their first query, at no CPU. It began with a query, a
     warm-up or a health check in the parent; gunicorn's preload_app, Celery's prefork.
 Look for: a client or index at module level of a server that forks; os.fork, Process
-    without a context, Pool() before 3.14.
+    or Pool() without a context.
 Sources: https://github.com/facebookresearch/faiss/issues/5206
     https://www.sqlite.org/howtocorrupt.html
 """

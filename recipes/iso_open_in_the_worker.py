@@ -8,7 +8,7 @@ Scope: a module that nobody but the worker imports may open at import.
 Symptom: workers of a fork server hang in their first call. Or a database appears where
     a module was imported, or TypeError: cannot pickle 'builtins.Bindings' object.
     Nothing hangs where the preload was not found: that is silent, and older fork
-    servers (3.12.1, 3.13.0) have PYTHONPATH, but not their parent's sys.path.
+    servers have PYTHONPATH, but not their parent's sys.path.
 Look for: client = PersistentClient(...) at module level; set_forkserver_preload of such
     a module; a client in Process(args=...) or initargs.
 Sources: https://github.com/python/cpython/issues/117378

@@ -6,7 +6,7 @@ keep a copy of 1 for answers, which dup() makes not inheritable, and turn 1 into
 
 Scope: multiprocessing's pipes and futures are such a channel already. Where others read
     the program's output, this is not for it.
-Symptom: JSONDecodeError "Extra data" or "Expecting value", now and then. It comes with a
+Symptom: JSONDecodeError "Extra data" now and then. It comes with a
     library's update, a warning, or a download's progress bar; the answer itself is right.
 Look for: print(json.dumps(...)) or json.dump(..., sys.stdout) in what a parent reads;
     redirect_stdout around code that starts children.

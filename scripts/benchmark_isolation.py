@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "recipes"))
 
@@ -176,7 +176,7 @@ class Measured(NamedTuple):
         return f"{self.name:<44} {1000 * self.median:9.2f} ms {times}"
 
 
-def take_turns(ways: dict[str, Callable[[list[float]], Any]], rounds: int) -> dict[str, Measured]:
+def take_turns(ways: Mapping[str, Callable[..., Any]], rounds: int) -> dict[str, Measured]:
     """Each way once a round. All must answer alike."""
     took: dict[str, list[float]] = {name: [] for name in ways}
     for vector in vectors(rounds + 2, seed=1):
@@ -225,7 +225,7 @@ HERE, SERVER = "in this process", "chroma run, HttpClient"
 def all_ways(path: str) -> list[Measured]:
     checked = isolated.Isolated(open_store, path, reads={"query"})
     strict = isolated.Isolated(open_store, path, reads={"query"}, fresh=True, preload=isolated.CHROMADB)
-    pool: Any = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1)  # type: ignore[call-arg]
+    pool: Any = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1)  # type: ignore[call-overload]
     copy = f"{path}-copy"
     shutil.copytree(path, copy)  # a second client on one path would share the first one's state
     here = client_at(copy)
@@ -247,7 +247,7 @@ def all_ways(path: str) -> list[Measured]:
                 STRICT: lambda vector: strict.call("query", vector),
                 "pool with max_tasks_per_child=1": lambda vector: pool.submit(open_query_close, path, vector).result(),
                 "spawn per call": lambda vector: process_per_call("spawn", path, vector),
-                "honest_worker.py": lambda vector: honest_worker.call(
+                "honest_worker.py": lambda vector: honest_worker.call(  # type: ignore[no-untyped-call]
                     "query", path, NAME, query_embeddings=[vector], n_results=NEAREST
                 )["ids"][0],
                 SEEDS: lambda vector: subprocess_per_call(path, vector),

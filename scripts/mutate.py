@@ -53,13 +53,15 @@ def counterpart(halves: tuple[rules.Half, ...], number: int) -> rules.Half | Non
     return None
 
 
-def mutants(rule: rules.Rule, version: tuple[int, int]) -> Iterator[Mutant]:
+def mutants(rule: rules.Rule, version: tuple[int, int], unmet: frozenset[str]) -> Iterator[Mutant]:
     def replaced(place: rules.Place, text: str) -> str:
         source = rule.source.encode()
         return (source[: place[0]] + text.encode() + source[place[1] :]).decode()
 
     for number, half in enumerate(rule.halves):
         if half.floor and version < half.floor:  # below a floor another outcome holds, which is left as it is
+            continue
+        if unmet.intersection(needs_of(rule, half)):  # it is skipped there, whatever it does
             continue
         other = counterpart(rule.halves, number)
         if other is None:
@@ -68,6 +70,22 @@ def mutants(rule: rules.Rule, version: tuple[int, int]) -> Iterator[Mutant]:
         outcome, body = rule.text(other.outcome), rule.text(other.body)
         yield Mutant(rule, half.name, f"the outcome of {other.name}", replaced(half.outcome, outcome))
         yield Mutant(rule, half.name, f"the body of {other.name}", replaced(half.body, body))
+
+
+def needs_of(rule: rules.Rule, half: rules.Half) -> list[str]:
+    """The third-party requirements of that half, as they are written."""
+    whole = [name + ",".join(f"{sign}{'.'.join(map(str, bound))}" for sign, bound in bounds)
+             for name, bounds in rule.needs.items()]  # fmt: skip
+    return whole + [half.needs] * bool(half.needs)
+
+
+def unmet_on(python: str, needs: set[str]) -> frozenset[str]:
+    program = "import sys, kit; print(*(need for need in sys.argv[1:] if kit._unmet(need)), sep='\\n')"
+    said = subprocess.run(
+        [python, "-B", "-c", program, *sorted(needs)],
+        stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=60, check=True, cwd=RECIPES,
+    ).stdout  # fmt: skip
+    return frozenset(said.splitlines())
 
 
 def version_of(python: str) -> tuple[int, int]:
@@ -112,7 +130,9 @@ def main() -> int:
     if unknown:
         parser.error(f"RULE takes one of {', '.join(found)}; {unknown[0]!r} is none")
     version = version_of(options.python)
-    made = [mutant for name in options.rules or found for mutant in mutants(found[name], version)]
+    chosen = [found[name] for name in options.rules or found]
+    unmet = unmet_on(options.python, {need for rule in chosen for half in rule.halves for need in needs_of(rule, half)})
+    made = [mutant for rule in chosen for mutant in mutants(rule, version, unmet)]
     with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
         verdicts = list(pool.map(lambda mutant: survives(mutant, options.python), made))
     alive = [(mutant, why) for mutant, why in zip(made, verdicts) if why]

@@ -290,6 +290,7 @@ class Proof(NamedTuple):
     posix: str
     linux: str
     free_threaded: Outcome | None = None
+    needs: str = ""
 
     def expected(self, version: Version, gil: bool) -> Outcome | None:
         """What must come on such a build; None where not exactly one outcome is declared for it."""
@@ -311,6 +312,7 @@ def broken(outcome: Outcome | Choice, **options: Any) -> Callable[[Half], Half]:
         above 3.9, the oldest Python there is proof for: a floor that is too low or too high fails.
     posix, linux: why it runs only there.
     free_threaded: the outcome on a build without the GIL, where it is another. No run has proven one yet.
+    needs: a third-party requirement of this half alone, such as "chromadb>=1.0,<1.5": without it, it is skipped.
 
     Raises TypeError for a declaration that could not be proven.
     """
@@ -341,6 +343,7 @@ def _declare(
     posix: str = "",
     linux: str = "",
     free_threaded: Outcome | None = None,
+    needs: str = "",
 ) -> Callable[[Half], Half]:
     choice = outcome if isinstance(outcome, Choice) else Choice((outcome,))
     if since is not None and since > OLDEST:
@@ -355,7 +358,7 @@ def _declare(
             raise TypeError("an outcome takes an end: hangs, spins, returns, raises, dies or exits")
         if isinstance(each.end, (Hangs, Spins)) and any(each.left):
             raise TypeError("what hangs or spins is killed with all that it started: it leaves nothing to count")
-    proof = Proof(kind, choice, since, posix, linux, free_threaded)
+    proof = Proof(kind, choice, since, posix, linux, free_threaded, needs)
 
     def attach(half: Half) -> Half:
         if isinstance(half, Program):
@@ -422,6 +425,9 @@ def _prove_one(recipe: Recipe, name: str, bound: float, patience: float) -> Resu
         return result._replace(status="skip", reason=f"POSIX only: {proof.posix}")
     if proof.linux and not sys.platform.startswith("linux"):
         return result._replace(status="skip", reason=f"Linux only: {proof.linux}")
+    unmet = _unmet(proof.needs) if proof.needs else ""
+    if unmet:
+        return result._replace(status="skip", reason=f"needs {proof.needs}{unmet} (pip install '{proof.needs}')")
     seen = _see(recipe, name, outcome, bound, patience)
     result = result._replace(seconds=seen.run.seconds, calibrated=seen.run.detail == "calibrated")
     uncounted = [kind for kind, number in outcome.left._asdict().items() if number and kind not in seen.run.counted]
@@ -432,6 +438,24 @@ def _prove_one(recipe: Recipe, name: str, bound: float, patience: float) -> Resu
     if outcome.met(seen):
         return result._replace(status="ok")
     return result._replace(reason=f"declared {outcome}; observed {seen}{_last_words(seen)}")
+
+
+def _unmet(need: str) -> str:
+    """What is here in the place of this requirement; empty when it is met."""
+    import re
+    from importlib import metadata
+
+    name, bounds = re.split(r"(?=[<>=])", need, maxsplit=1)
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ", which is not installed"
+    here = [int(number) for number in re.findall(r"\d+", version)]
+    for sign, text in re.findall(r"(>=|<|==)([0-9.]+)", bounds):
+        bound = [int(number) for number in text.split(".")]
+        if not {">=": here >= bound, "<": here < bound, "==": here[: len(bound)] == bound}[sign]:
+            return f", not {version}"
+    return ""
 
 
 def _is_intact(recipe: Recipe) -> bool:

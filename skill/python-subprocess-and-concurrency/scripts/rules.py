@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from typing import TypeGuard  # new in 3.10
 
 CHAPTERS = ("sp", "thread", "proc", "hang", "iso")
-MODULES = ("kit", "console", "supervisor", "linux", "run_tree", "isolated")  # in recipes/, but no rules
+MODULES = (  # in recipes/, but no rules
+    *("kit", "console", "supervisor", "linux"),
+    *("run_tree", "honest_worker", "isolated", "chroma_server"),
+)
 KINDS = ("broken", "fixed", "check", "shows")
 SECTIONS = ("Scope", "Symptom", "Look for", "Sources")
 LONGEST_CLAIM = 90
@@ -38,7 +41,7 @@ class Half(NamedTuple):
 
     The body of a function is its statements; that of a program is the argument of program(). `floor` is the version
     from which the outcome is declared to hold, if that is not the oldest one; `only` is "posix" or "linux" where it is
-    declared for these alone.
+    declared for these alone; `needs` is a third-party requirement of this half alone.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Half(NamedTuple):
     line: int
     floor: tuple[int, int] | None
     only: str
+    needs: str
     outcome: Place
     body: Place
     is_program: bool
@@ -70,6 +74,11 @@ class Rule(NamedTuple):
     needs: dict[str, Bounds] = {}  # noqa: RUF012
     imports: frozenset[str] = frozenset()
     faults: tuple[str, ...] = ()
+
+    @property
+    def needed(self) -> set[str]:
+        """The names of all third-party requirements, of the whole rule or of one half."""
+        return {*self.needs, *(read_need(half.needs)[0] for half in self.halves if half.needs and not self.faults)}
 
     @property
     def chapter(self) -> str:
@@ -132,6 +141,14 @@ def read_halves(tree: ast.Module, source: str) -> Iterator[Half]:
     for line in source.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
 
+    constants = {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
     def place(first: ast.expr | ast.stmt, last: ast.expr | ast.stmt) -> Place:
         assert last.end_lineno is not None and last.end_col_offset is not None
         return starts[first.lineno - 1] + first.col_offset, starts[last.end_lineno - 1] + last.end_col_offset
@@ -140,8 +157,10 @@ def read_halves(tree: ast.Module, source: str) -> Iterator[Half]:
         since = next((word.value for word in call.keywords if word.arg == "since"), None)
         floor = ast.literal_eval(since) if isinstance(since, ast.Tuple) else None
         only = next((word.arg for word in call.keywords if word.arg in ("posix", "linux")), "")
+        needs = next((word.value for word in call.keywords if word.arg == "needs"), ast.Constant(""))
+        needed = constants.get(needs.id) if isinstance(needs, ast.Name) else literal(ast.unparse(needs))
         outcome = place(call.args[0], call.args[0])
-        return Half(name, ast.unparse(call.func), line, floor, only, outcome, body, is_program)
+        return Half(name, ast.unparse(call.func), line, floor, only, str(needed), outcome, body, is_program)
 
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -196,6 +215,11 @@ def half_faults(rule: Rule, tree: ast.Module) -> Iterator[str]:
         yield f"declares {len(declarations)} functions, but only {len(names)} of them at its top level"
     elif "shows" not in kinds:
         yield from (f"has no {kind} half" for kind in ("broken", "fixed") if kind not in kinds)
+    for half in rule.halves:
+        try:
+            _ = half.needs and read_need(half.needs)
+        except ValueError as error:
+            yield f"{half.name}: {error}"
     yield from (f"declares {name} twice" for name in sorted({name for name in names if names.count(name) > 1}))
     broken = {rule.text(half.outcome): half.name for half in rule.halves if half.kind == "broken"}
     for half in rule.halves:
@@ -240,15 +264,17 @@ def read_needs(source: str) -> dict[str, Bounds]:
     listed = literal(line[1]) if line else None
     if not isinstance(listed, list):
         raise ValueError('its PEP 723 block must have one line, of the form: # dependencies = ["name>=1.2,<2"]')
-    needs = {}
+    return dict(map(read_need, listed))
+
+
+def read_need(need: object) -> tuple[str, Bounds]:
+    """The name and the bounds of a requirement such as name>=1.2,<2. Raises ValueError for one in another form."""
     bound = r"(?:>=|<|==)\d+(?:\.\d+)*"
-    for need in listed:
-        parts = isinstance(need, str) and re.fullmatch(rf"([A-Za-z0-9._-]+)({bound}(?:,{bound})*)", need)
-        if not parts:
-            raise ValueError(f"its need {need!r} is not a name with numeric bounds, such as name>=1.2,<2")
-        bounds = re.findall(r"(>=|<|==)([0-9.]+)", parts[2])
-        needs[parts[1]] = tuple((sign, numbers(version)) for sign, version in bounds)
-    return needs
+    parts = isinstance(need, str) and re.fullmatch(rf"([A-Za-z0-9._-]+)({bound}(?:,{bound})*)", need)
+    if not parts:
+        raise ValueError(f"its need {need!r} is not a name with numeric bounds, such as name>=1.2,<2")
+    bounds = re.findall(r"(>=|<|==)([0-9.]+)", parts[2])
+    return parts[1], tuple((sign, numbers(version)) for sign, version in bounds)
 
 
 def literal(text: str) -> object:

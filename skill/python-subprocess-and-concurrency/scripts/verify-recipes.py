@@ -235,7 +235,7 @@ def effort(rule: rules.Rule) -> int:
 
 def needs_met(jobs: Sequence[Job], python: Interpreter) -> dict[str, str | None]:
     """The installed version of each third-party need on that interpreter; None for what is not installed."""
-    names = {name for job in jobs if job.python == python for name in job.rule.needs}
+    names = {name for job in jobs if job.python == python for name in job.rule.needed}
     return dict(ask(python.path, INSTALLED, *sorted(names)) or {}) if names else {}
 
 
@@ -250,6 +250,9 @@ def without_running(job: Job, installed: dict[str, str | None], required: Sequen
             seen = "" if version is None else f", not {version}"
             status = "fail" if name in required else "skip"
             return Verdict(*job, status, (f"needs {wanted}{seen} (pip install '{wanted}')",))
+    missing = [name for name in job.rule.needed if name in required and installed.get(name) is None]
+    if missing:
+        return Verdict(*job, "fail", (f"needs {missing[0]} for some of its checks (pip install {missing[0]})",))
     return None
 
 
@@ -550,7 +553,7 @@ def run(options: argparse.Namespace) -> int:
             console.say(write(the_one(found, wanted)).rstrip())
             return 0
     chosen = select(found, options.rules)
-    unneeded = [need for need in options.require if not any(need in rule.needs for rule in chosen)]
+    unneeded = [need for need in options.require if not any(need in rule.needed for rule in chosen)]
     if unneeded:
         raise WrongUse(f"--require takes what a chosen rule needs; none needs {', '.join(unneeded)}")
     if options.list:
@@ -572,7 +575,7 @@ def the_one(found: Sequence[rules.Rule], wanted: str) -> rules.Rule:
 
 def with_import_faults(rule: rules.Rule, known: frozenset[str]) -> rules.Rule:
     """Adds the fault of importing what comes neither with Python, nor with the pack, nor from a declared need."""
-    if rule.needs:  # what a distribution is called does not say what its modules are called
+    if rule.needed:  # what a distribution is called does not say what its modules are called
         return rule
     faults = (f"imports {name}, which its PEP 723 block does not declare" for name in sorted(rule.imports - known))
     return rule._replace(faults=(*rule.faults, *faults))
