@@ -24,6 +24,7 @@ import tempfile
 from kit import broken, check, fixed, main, raises, returns
 
 POSIX = "Windows' locks belong to a descriptor"
+LOCKED = "sqlite3.OperationalError: database is locked"
 WRITE = "database.execute('INSERT INTO notes VALUES (1)'); database.commit()"
 COUNT = """print(*database.execute("SELECT count(*) FROM notes").fetchone())
 database.close()"""
@@ -50,9 +51,6 @@ def commit_after(look):
 @broken(raises(sqlite3.OperationalError, "disk I/O error"), posix=POSIX)
 def open_its_file():
     commit_after(lambda path: open(path, "rb").close())
-
-
-LOCKED = "sqlite3.OperationalError: database is locked"
 
 
 @fixed(returns(LOCKED), posix=POSIX)
