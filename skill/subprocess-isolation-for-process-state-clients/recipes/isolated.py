@@ -82,7 +82,7 @@ def of_chromadb(path: str, deep: bool) -> tuple[Any, ...] | None:
         with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=1)) as database:
             return (quick[0], indexes, [list(database.execute(each)) for each in ("PRAGMA schema_version", *queries)])
     except sqlite3.Error as error:  # damaged, half made or none at all: the client will say so
-        return (quick, indexes, str(error))
+        return (quick[0], quick, indexes, str(error))
 
 
 @contextlib.contextmanager
@@ -254,7 +254,7 @@ def _work(caller: socket.socket, open_store: Callable[[str], Any], path: str) ->
     for operation, arguments, options in iter(lambda: _receive(caller), None):
         if os.fstat(log).st_size > 1 << 20:  # nobody will read all of it
             os.ftruncate(log, 0)
-        known = [name for name in dir(store) if name[0] != "_" and name != "close" and callable(getattr(store, name))]
+        known = [n for n in dir(type(store)) if n[0] != "_" and n != "close" and callable(getattr(type(store), n))]
         try:
             if operation in known:
                 answer = "", getattr(store, operation)(*arguments, **options)
