@@ -29,7 +29,7 @@ lint: .venv/installed ## style and types
 	.venv/bin/python -m mypy
 	.venv/bin/python -m mypy --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --no-check-untyped-defs --allow-any-generics --disable-error-code var-annotated --disable-error-code attr-defined recipes
 
-prove: .venv/installed ## what takes long: repetitions, load, soaks, all versions
+prove: .venv/installed verify-iso ## what takes long: repetitions, load, soaks, all versions
 	.venv/bin/python scripts/prove.py
 
 constraints: ## write constraints.txt anew

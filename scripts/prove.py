@@ -29,8 +29,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PROVEN = ROOT / "build" / "proven.json"
 CLAIMED = [f"3.{minor}" for minor in range(9, 16)]
 ADVERSARIES = ROOT / "tests" / "test_run_tree.py"
+ISOLATION = ROOT / "build" / "iso"  # where scripts/verify-iso.sh makes an environment for each Python with wheels
 BUSY_LOOPS = 4
 ROUNDS = 3
+SEEDS, EVENTS = (1, 2, 3), 700
 
 # A busy loop that ends with whoever holds the other end of its standard input.
 BUSY = """\
@@ -42,12 +44,14 @@ while True:
 
 
 class Step(NamedTuple):
-    """One thing to prove: a script of ours, or `-m` with a module, and its arguments, under so many busy loops."""
+    """One thing to prove: a script of ours, or `-m` with a module, and its arguments, under so many busy loops, run by
+    that Python."""
 
     name: str
     script: str
     arguments: tuple[str, ...]
     loops: int = 0
+    python: str = sys.executable
 
 
 def steps(pythons: list[str], once: bool) -> Iterator[Step]:
@@ -65,6 +69,27 @@ def steps(pythons: list[str], once: bool) -> Iterator[Step]:
         yield Step(f"mutants on {python}", "mutate.py", ("--python", python))
     adversaries = ("pytest", "-q", str(ADVERSARIES), "--rounds", "100")
     yield Step(f"run_tree and its adversaries, 100 rounds, {BUSY_LOOPS} busy loops", "-m", adversaries, BUSY_LOOPS)
+    yield from isolation()
+
+
+def isolation() -> Iterator[Step]:
+    """What needs chromadb and faiss."""
+    pythons = [str(path) for path in sorted(ISOLATION.glob("3.*/bin/python"), key=lambda path: len(str(path)))]
+    if not pythons:
+        sys.exit(f"prove.py: expected environments in {ISOLATION.relative_to(ROOT)}: make verify-iso makes them")
+    every: tuple[str, ...] = ("iso", "--require", "chromadb", "--require", "faiss-cpu")
+    every += tuple(argument for python in pythons for argument in ("--python", python))
+    for number in range(1, ROUNDS + 1):
+        yield Step(f"round {number}: iso, idle", "verify-recipes.py", every)
+        yield Step(f"round {number}: iso, {BUSY_LOOPS} busy loops", "verify-recipes.py", every, BUSY_LOOPS)
+    rules = [path.stem.replace("_", "-") for path in sorted((ROOT / "recipes").glob("iso_*.py"))]
+    yield Step("mutants of iso", "mutate.py", (*rules, "--python", pythons[-1]))
+    for seed in SEEDS:
+        arguments = ("isolation", "--events", str(EVENTS), "--seed", str(seed))
+        yield Step(f"isolated.py under {EVENTS} events, seed {seed}", "soak.py", arguments, python=pythons[0])
+    yield Step("four writers", "soak.py", ("writers",), python=pythons[-1])
+    yield Step("two readers", "soak.py", ("readers",), python=pythons[-1])
+    yield Step("what isolation costs", "benchmark.py", ("isolation", "--python", pythons[-1]))
 
 
 def find_pythons() -> list[str]:
@@ -107,7 +132,7 @@ def busy(loops: int) -> Iterator[None]:
 def holds(step: Step) -> bool:
     began = time.monotonic()
     script = step.script if step.script == "-m" else str(ROOT / "scripts" / step.script)
-    command = [sys.executable, "-B", script, *step.arguments]
+    command = [step.python, "-B", script, *step.arguments]
     with busy(step.loops):
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=3600, check=False
