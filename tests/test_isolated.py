@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,14 @@ def open_nothing(path: str) -> None:
 
 def store_at(path: Path, **options: Any) -> Isolated:
     return Isolated(open_store, str(path), reads=READS, generation=of_file, **options)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fork_server_ends() -> Iterator[None]:
+    """Other modules count the children of this process, so what multiprocessing keeps until the end goes at once."""
+    yield
+    vars(forkserver)["_forkserver"]._stop()
+    vars(resource_tracker)["_resource_tracker"]._stop()
 
 
 @pytest.fixture
